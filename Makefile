@@ -1,0 +1,38 @@
+# Two commands are all a newcomer needs: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test setup format lint types pytest clean
+
+run: setup  ## Solve a GEQ problem on real digits and draw its objective and residual falling.
+	$(BIN)/python examples/solve_digits.py --output runs/solve_digits.png
+
+test: lint types pytest  ## Every check: format, lint, types, tests.
+
+setup: $(STAMP)  ## Make .venv with the package (editable) and all that development needs.
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+format: setup  ## Rewrite the code in the project's format.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/pyright
+
+pytest: setup
+	$(BIN)/python -m pytest --numprocesses 2
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs

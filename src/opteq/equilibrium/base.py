@@ -1,0 +1,111 @@
+"""Maps z -> T(z; u) whose fixed point is the output of a layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from opteq.problem.curvature import Curvature
+
+State = Tensor | tuple[Tensor, ...]
+Product = Callable[[Tensor], Tensor]
+
+
+class BoundMap(ABC):
+    """T(.; u): a map with its injection, ready to be applied many times."""
+
+    @abstractmethod
+    def __call__(self, z: State) -> State:
+        """One application of T."""
+
+    @abstractmethod
+    def zeros(self) -> State:
+        """The zero state: where solves start."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> BoundMap:
+        """The same map for some of the samples."""
+
+    @abstractmethod
+    def curvature(self) -> Curvature:
+        """Bounds from which contraction and convexity follow; infinite where nothing is known."""
+
+    def project(self, z: State) -> State:
+        """The nearest state at which the hidden objective is finite."""
+        return z
+
+    def objective(self, z: State) -> Tensor | None:
+        """The hidden objective for each sample, if the map has one."""
+        return None
+
+    def symmetric_linearization(self, z: Tensor) -> SymmetricLinearization | None:
+        """The Jacobian of T at z as D H, if it has that form; see `SymmetricLinearization`."""
+        return None
+
+
+class EquilibriumMap(nn.Module, ABC):
+    """T(z; u) with its weights. `bind` fixes u; everything that depends on u or on the weights
+    alone is computed there, once a solve."""
+
+    @abstractmethod
+    def bind(self, u: Tensor) -> BoundMap:
+        """Fix the injection."""
+
+    @abstractmethod
+    def curvature(self) -> Curvature:
+        """What holds for every u and for all weights within their norm bounds."""
+
+
+class SymmetricLinearization:
+    """The Jacobian of T = prox_f(grad S) at a point: J = D H, with D = diag(slope of the prox) in
+    [0, 1] and H the symmetric Hessian of S.
+
+    The adjoint equation w = g + J'w = g + H D w becomes, for v = sqrt(D) w,
+
+        (I - sqrt(D) H sqrt(D)) v = sqrt(D) g,      w = g + H sqrt(D) v:
+
+    symmetric, and positive definite wherever G is strongly convex.
+    """
+
+    def __init__(self, slope: Tensor, hessian: Product) -> None:
+        self.root, self.hessian = slope.sqrt(), hessian
+
+    def system(self, v: Tensor) -> Tensor:
+        """(I - sqrt(D) H sqrt(D)) v."""
+        return v - self.root * self.hessian(self.root * v)
+
+    def right_side(self, g: Tensor) -> Tensor:
+        """sqrt(D) g."""
+        return self.root * g
+
+    def recover(self, g: Tensor, v: Tensor) -> Tensor:
+        """w from v."""
+        return g + self.hessian(self.root * v)
+
+
+def as_tuple(state: State) -> tuple[Tensor, ...]:
+    """The tensors of a state."""
+    return (state,) if isinstance(state, Tensor) else tuple(state)
+
+
+def like(state: State, tensors: tuple[Tensor, ...]) -> State:
+    """`tensors` in the structure of `state`."""
+    return tensors[0] if isinstance(state, Tensor) else tensors
+
+
+def vector_jacobian(map: Callable[[State], State], z: State) -> Callable[[State], State]:
+    """w -> J'w for the Jacobian J of any differentiable map at z, by autograd."""
+    with torch.enable_grad():
+        leaves = tuple(part.detach().requires_grad_() for part in as_tuple(z))
+        image = as_tuple(map(like(z, leaves)))
+
+    def product(w: State) -> State:
+        grads = torch.autograd.grad(
+            image, leaves, as_tuple(w), retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        return like(z, tuple(grads))
+
+    return product

@@ -1,0 +1,170 @@
+"""The implicit function theorem as an autograd function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opteq.equilibrium.base import State, as_tuple, like
+from opteq.errors import HigherOrderError
+from opteq.gradient.dependencies import leaves, tensors_in
+
+Map = Callable[[State], State]
+AdjointSolve = Callable[[Map, State, State], State]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How adjoint equations w = g + J'w are solved: `first` for the map itself, `higher` for the
+    equations that appear when gradients are differentiated again. Called with (map, z, g)."""
+
+    first: AdjointSolve
+    higher: AdjointSolve
+
+
+def attach_implicit(map: Map, state: State, rules: Rules, depends: Any = None) -> State:
+    """`state`, a fixed point of `map`, with its derivative in everything that `map` depends on.
+
+    The differential of z = T(z) is dz = (I - J)^-1 dT, so a gradient g of the state becomes the
+    gradient w = g + J'w of one application T(z) at constant z, which autograd carries on to
+    weights and inputs.
+
+    Under `create_graph` two things are added, so that gradients of any order are right. w is
+    itself the fixed point of w -> g + J'w and is attached in the same way. And the derivative of
+    T(z) in the tensors it depends on (found in `depends`, by default the map) is taken at the
+    attached z instead of the constant one: a term of value zero whose derivative in z is not.
+    """
+    constant = like(state, tuple(part.detach() for part in as_tuple(state)))
+    with torch.enable_grad():
+        image = as_tuple(map(constant))
+    if not any(part.requires_grad for part in image):
+        return constant
+    tensors = tensors_in(map if depends is None else depends)
+    call = _Call(map, rules, constant, image, tensors)
+    outputs = _Attach.apply(call, *as_tuple(constant), *image, *tensors)
+    return like(state, outputs)  # type: ignore[arg-type]
+
+
+class _Call:
+    """What the backward pass needs beside the state."""
+
+    def __init__(
+        self,
+        map: Map,
+        rules: Rules,
+        state: State,
+        image: tuple[Tensor, ...],
+        tensors: list[Tensor],
+    ) -> None:
+        self.map, self.rules, self.template = map, rules, state
+        self.image_nodes = [part.grad_fn for part in image]
+        self.tensors = tensors
+        # The backward pass applies the map again: under the autocast of the forward pass.
+        kind = as_tuple(state)[0].device.type
+        self.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
+    def context(self) -> torch.autocast:
+        kind, dtype, enabled = self.autocast
+        return torch.autocast(kind, dtype=dtype, enabled=enabled)
+
+    def refuse_unseen_dependencies(self) -> None:
+        known = leaves([tensor.grad_fn or tensor for tensor in self.tensors])
+        if leaves(self.image_nodes) - known:
+            raise HigherOrderError(
+                "The map uses a tensor that requires gradients and is not an attribute of its "
+                "module, so second derivatives would be incomplete.",
+                "Make it a parameter, a buffer or an attribute of the similarity.",
+            )
+
+
+class _Attach(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+        outputs = tuple(part.view_as(part) for part in tensors[: len(as_tuple(call.template))])
+        ctx.call = call
+        ctx.inputs = 1 + len(tensors)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*outputs)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore
+        call: _Call = ctx.call
+        # Behind a closed wall no gradient arrives, and there is nothing to solve.
+        if all(part is None for part in grads):
+            return (None,) * ctx.inputs
+        grads = tuple(
+            torch.zeros_like(part) if given is None else given
+            for given, part in zip(grads, ctx.saved_tensors, strict=True)
+        )
+        state, g = like(call.template, ctx.saved_tensors), like(call.template, grads)
+        constant = like(state, tuple(part.detach() for part in as_tuple(state)))
+        corrections: tuple[Tensor | None, ...] = (None,) * len(call.tensors)
+        with call.context():
+            with torch.no_grad():
+                w = call.rules.first(call.map, constant, g)
+            if torch.is_grad_enabled():
+                call.refuse_unseen_dependencies()
+                higher = Rules(call.rules.higher, call.rules.higher)
+                depends = (g, state, call.tensors)
+                w = attach_implicit(_adjoint_map(call.map, state, g), w, higher, depends)
+                corrections = _at_attached_state(call, state, constant, w)
+        return None, *(None for _ in grads), *as_tuple(w), *corrections
+
+
+def _adjoint_map(map: Map, state: State, g: State) -> Map:
+    """w -> g + J'w, differentiable in w, g, the state and whatever the map depends on."""
+
+    def apply(w: State) -> State:
+        with torch.enable_grad():
+            inputs = as_tuple(state)
+            products = _products(map, state, inputs, w)
+            return like(w, tuple(a + b for a, b in zip(as_tuple(g), products, strict=True)))
+
+    return apply
+
+
+def _at_attached_state(
+    call: _Call, state: State, constant: State, w: State
+) -> tuple[Tensor | None, ...]:
+    """The gradient in `call.tensors` at the attached state minus that at the constant one."""
+    tensors = tuple(call.tensors)
+    wall = _Wall()
+    walled = like(state, tuple(_Pass.apply(wall, part) for part in as_tuple(state)))  # type: ignore
+    wall.closed = True
+    here = _products(call.map, walled, tensors, w)
+    wall.closed = False
+    there = _products(call.map, constant, tensors, w)
+    return tuple(a - b for a, b in zip(here, there, strict=True))
+
+
+@dataclass
+class _Wall:
+    """While closed, gradients do not pass."""
+
+    closed: bool = False
+
+
+class _Pass(torch.autograd.Function):
+    """The identity; a closed wall makes it a constant for the derivative being taken, but not for
+    derivatives of that derivative, which are taken after it opened."""
+
+    @staticmethod
+    def forward(ctx: Any, wall: _Wall, z: Tensor) -> Tensor:
+        ctx.wall = wall
+        return z.view_as(z)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[None, Tensor | None]:  # type: ignore[override]
+        return None, None if ctx.wall.closed else g
+
+
+def _products(map: Map, z: State, inputs: tuple[Tensor, ...], w: State) -> tuple[Tensor, ...]:
+    image = as_tuple(map(z))
+    return torch.autograd.grad(
+        image, inputs, as_tuple(w), create_graph=True, allow_unused=True, materialize_grads=True
+    )

@@ -1,0 +1,65 @@
+"""Gradients through a few applications of the map at the solution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.gradient.rule import GradientRule
+from opteq.options import fraction, strict_options, whole
+from opteq.solve import Solution
+
+
+@strict_options
+@dataclass(frozen=True, kw_only=True)
+class Phantom(GradientRule):
+    """Differentiate `steps` damped applications z <- (1 - damping) z + damping T(z) that start at
+    the solution [001 algorithm 1].
+
+    An approximation of the implicit gradient whose error shrinks like the contraction factor to
+    the power `steps`; it is wrong where the map is not a contraction.
+    """
+
+    steps: int = 5
+    damping: float = 0.8
+
+    def __post_init__(self) -> None:
+        whole("steps", self.steps, least=1)
+        fraction("damping", self.damping)
+
+    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
+        return _through(bound, state, self.steps, self.damping)
+
+
+@strict_options
+@dataclass(frozen=True, kw_only=True)
+class OneStep(GradientRule):
+    """Differentiate one application of the map at the solution, as if the state it is applied to
+    were constant [004 A.11]: the cheapest rule, and the coarsest."""
+
+    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
+        return _through(bound, state, 1, 1.0)
+
+
+def _through(bound: BoundMap, state: State, steps: int, damping: float) -> State:
+    with torch.enable_grad():
+        moving = state
+        for _ in range(steps):
+            moving = damped(bound, moving, damping)
+        # The value stays the solver's; only the derivative is that of the applications.
+        parts = tuple(
+            s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moving), strict=True)
+        )
+    return like(state, parts)
+
+
+def damped(bound: BoundMap, z: State, damping: float) -> State:
+    """(1 - damping) z + damping T(z)."""
+    image = as_tuple(bound(z))
+    if damping == 1:
+        return like(z, image)
+    return like(
+        z, tuple(torch.lerp(a, b.to(a), damping) for a, b in zip(as_tuple(z), image, strict=True))
+    )

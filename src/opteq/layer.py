@@ -1,0 +1,133 @@
+"""The layer: a hidden problem, how it is solved, and how it is differentiated."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
+from opteq.equilibrium.proximal import Proximal
+from opteq.errors import DeviceError, DtypeError, IllPosedError, OptionError, ShapeError
+from opteq.gradient import GradientRule, Implicit
+from opteq.operators import WeightedOperator
+from opteq.options import strict_options
+from opteq.problem import Problem
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
+from opteq.solve import Anderson, Solution, Solver
+
+
+@strict_options
+class Equilibrium(nn.Module):
+    """z(u) = the equilibrium of a hidden problem, as a module: three independent choices.
+
+    >>> import torch, opteq
+    >>> from opteq.operators import Dense
+    >>> from opteq.problem import Gaussian, NonNegative, Problem
+    >>> problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(8, 6), gamma=0.5))
+    >>> layer = opteq.Equilibrium(problem)
+    >>> z = layer(torch.randn(32, 6))
+    >>> solution = layer.solve(torch.randn(32, 6))
+    >>> z.shape, bool(solution.converged.all())
+    (torch.Size([32, 8]), True)
+
+    `compile=True` compiles the map (not the solver) with torch.compile. A trained norm bound for
+    which the solver or the gradient rule is not certain to work is refused, unless
+    `allow_uncertified=True`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem | EquilibriumMap,
+        solver: Solver | None = None,
+        gradient: GradientRule | None = None,
+        *,
+        compile: bool = False,
+        allow_uncertified: bool = False,
+    ) -> None:
+        super().__init__()
+        solver = Anderson() if solver is None else solver
+        gradient = Implicit() if gradient is None else gradient
+        if not isinstance(problem, (Problem, EquilibriumMap)):
+            raise OptionError(
+                f"problem is a {type(problem).__name__}.",
+                "Give Problem(penalty=..., similarity=...).",
+            )
+        if not isinstance(solver, Solver):
+            raise OptionError(f"solver is {solver!r}.", "Give Picard(), Anderson(), ...")
+        if not isinstance(gradient, GradientRule):
+            raise OptionError(f"gradient is {gradient!r}.", "Give Implicit(), Phantom(), ...")
+        self.map = Proximal(problem) if isinstance(problem, Problem) else problem
+        self.solver = solver
+        self.gradient = gradient
+        if not allow_uncertified:
+            _refuse_uncertified(self.map, solver, gradient)
+        if compile:
+            self.map.compile()
+
+    @property
+    def problem(self) -> Problem | None:
+        """The hidden problem, for layers made from one."""
+        return self.map.problem if isinstance(self.map, Proximal) else None
+
+    def forward(self, u: Tensor, z0: State | None = None) -> State:
+        """The equilibrium for each injection; `z0` is where the solve starts (default: zero)."""
+        return self.solve(u, z0).state
+
+    def solve(self, u: Tensor, z0: State | None = None, *, trace: bool = False) -> Solution:
+        """The same with everything that is known about it. Its `state` carries gradients."""
+        bound = self.map.bind(u)
+        return self.gradient.solve(bound, _start(bound, z0), self.solver, trace=trace)
+
+    def extra_repr(self) -> str:
+        return f"solver={self.solver}, gradient={self.gradient}"
+
+
+def _start(bound: BoundMap, z0: State | None) -> State:
+    zeros = bound.zeros()
+    if z0 is None:
+        return zeros
+    given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z0, zeros))
+    if isinstance(z0, Tensor) != isinstance(zeros, Tensor) or given != expected:
+        raise ShapeError(
+            f"z0 has shape {given}, the state {expected}.",
+            "Give a start of the state's shape, or leave z0 out to start at zero.",
+        )
+    for part, own in zip(as_tuple(z0), as_tuple(zeros), strict=True):
+        if part.device != own.device:
+            raise DeviceError(f"z0 is on {part.device}, u on {own.device}.", "Move one of them.")
+        if part.dtype != own.dtype and not torch.is_autocast_enabled(own.device.type):
+            raise DtypeError(f"z0 is {part.dtype}, u is {own.dtype}.", "Convert one of them.")
+    return z0
+
+
+def _refuse_uncertified(map: EquilibriumMap, solver: Solver, gradient: GradientRule) -> None:
+    """Refuse norm bounds that promise too little. Weights without a bound promise nothing, and
+    then each Solution tells what happened."""
+    weights = [m for m in map.modules() if isinstance(m, WeightedOperator)]
+    if not weights or any(w.norm_bound is None for w in weights):
+        return
+    curvature = map.curvature()
+    factor = largest(curvature.contraction)
+    if not math.isfinite(factor):
+        return
+    finding = f"With these norm bounds the map may stretch distances by {factor:.4g}"
+    anyway = "(allow_uncertified=True tries all the same.)"
+    if not solver.certified(curvature):
+        if largest(curvature.high) < 1:
+            remedy = "The problem is convex even so: use ForwardBackward()."
+        else:
+            remedy = (
+                "No solver is certain to do: lower norm_bound, below 1 for a linear kernel, below "
+                f"{GAUSSIAN_BACKWARD**-0.5:.4f} for a Gaussian one with ForwardBackward()."
+            )
+        raise IllPosedError(
+            f"{finding}, and {type(solver).__name__} is not certain to converge.",
+            f"{remedy} {anyway}",
+        )
+    if not gradient.certified(curvature):
+        raise IllPosedError(
+            f"{finding}, and {type(gradient).__name__} is wrong unless the map contracts.",
+            f"Use Implicit(). {anyway}",
+        )

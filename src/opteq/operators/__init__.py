@@ -1,0 +1,24 @@
+"""Linear maps, each with its adjoint and a norm that is certain."""
+
+from opteq.operators.base import LinearOperator, dense_matrix
+from opteq.operators.compose import Composition, Transposed
+from opteq.operators.convolution import Conv2d
+from opteq.operators.dense import Dense
+from opteq.operators.patches import PatchProjection
+from opteq.operators.resample import AveragePool
+from opteq.operators.separable import DepthwiseSeparable
+from opteq.operators.weighted import WeightedOperator, freeze
+
+__all__ = [
+    "AveragePool",
+    "Composition",
+    "Conv2d",
+    "Dense",
+    "DepthwiseSeparable",
+    "LinearOperator",
+    "PatchProjection",
+    "Transposed",
+    "WeightedOperator",
+    "dense_matrix",
+    "freeze",
+]

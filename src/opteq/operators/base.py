@@ -1,0 +1,80 @@
+"""What every linear map of opteq offers: itself, its adjoint, and a norm that is certain."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from opteq.errors import ShapeError
+
+if TYPE_CHECKING:
+    from opteq.operators.compose import Composition, Transposed
+
+Shape = tuple[int, ...]
+
+
+class LinearOperator(nn.Module, ABC):
+    """A linear map W, batch first: `op(z) = Wz`, `op.adjoint(r) = W'r`, `op.norm() >= |W|_2`.
+
+    A subclass gives `forward`, `adjoint`, `norm` and the two shape rules. Shapes never
+    include the batch.
+    """
+
+    @abstractmethod
+    def forward(self, z: Tensor) -> Tensor:
+        """Wz."""
+
+    @abstractmethod
+    def adjoint(self, r: Tensor) -> Tensor:
+        """W'r, so that <Wz, r> = <z, W'r> for all z and r."""
+
+    @abstractmethod
+    def norm(self) -> float:
+        """An upper bound of the operator 2-norm |W|, certain up to float64 rounding."""
+
+    @abstractmethod
+    def codomain_shape(self, shape: Shape) -> Shape:
+        """Shape of Wz for a z of this shape; `ShapeError` if W does not take it."""
+
+    @abstractmethod
+    def domain_shape(self, shape: Shape) -> Shape:
+        """Shape of W'r for an r of this shape; `ShapeError` if W' does not take it."""
+
+    def norm_limit(self) -> float:
+        """The norm that W cannot exceed however it is trained: `inf` if nothing keeps it."""
+        return math.inf if any(p.requires_grad for p in self.parameters()) else self.norm()
+
+    @property
+    def T(self) -> Transposed:
+        """The adjoint as an operator of its own."""
+        from opteq.operators.compose import Transposed
+
+        return Transposed(self)
+
+    def __matmul__(self, other: LinearOperator) -> Composition:
+        """`(A @ B)(z) = A(B(z))`."""
+        from opteq.operators.compose import Composition
+
+        return Composition(self, other)
+
+
+def fits(rule: object, shape: Shape) -> bool:
+    """Whether the shape rule (`op.domain_shape` or `op.codomain_shape`) accepts `shape`."""
+    try:
+        rule(shape)  # type: ignore[operator]
+    except ShapeError:
+        return False
+    return True
+
+
+def dense_matrix(operator: LinearOperator, shape: Shape) -> Tensor:
+    """The matrix of `operator` on inputs of `shape`, column by column."""
+    parameter = next((t for t in (*operator.parameters(), *operator.buffers())), None)
+    like = torch.empty(()) if parameter is None else parameter
+    basis = torch.eye(math.prod(shape), dtype=like.dtype, device=like.device)
+    with torch.no_grad():
+        return operator(basis.view(-1, *shape)).reshape(len(basis), -1).T

@@ -1,0 +1,106 @@
+"""The patch projection of GEQ: images cut into patches, each multiplied by one matrix H."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from opteq.errors import ShapeError
+from opteq.operators.base import Shape
+from opteq.operators.spectral import dense_norm
+from opteq.operators.weighted import WeightedOperator, scale_to_norm
+from opteq.options import strict_options, whole
+
+
+@strict_options
+class PatchProjection(WeightedOperator):
+    """r -> (r_i H) over all patches i [001 eq. 16, algorithm 1].
+
+    A patch is `split` neighbouring channels of a `patch` x `patch` window; windows and channel
+    groups do not overlap. H has shape (split * patch^2, hidden) and is shared by all patches, so
+    the norm is exactly that of H. The output has shape (channels / split, hidden, height / patch,
+    width / patch): no copy is made, it is one strided convolution on a view.
+    """
+
+    def __init__(
+        self, *, patch: int = 2, split: int = 8, hidden: int = 64, norm_bound: float | None = 1.0
+    ) -> None:
+        width = whole("split", split, least=1) * whole("patch", patch, least=1) ** 2
+        weight = torch.empty(width, whole("hidden", hidden, least=1))
+        nn.init.normal_(weight, std=width**-0.5)
+        super().__init__(weight, norm_bound, trained=True)
+        self.patch, self.split = patch, split
+        scale_to_norm(self)
+
+    @classmethod
+    def from_weight(cls, weight: Tensor, *, patch: int = 2) -> PatchProjection:
+        """A fixed H of shape (split * patch^2, hidden), taken as it is."""
+        if weight.ndim != 2 or weight.shape[0] % whole("patch", patch, least=1) ** 2:
+            raise ShapeError(
+                f"A patch projection of patch={patch} was given H of shape {tuple(weight.shape)}.",
+                "Give a matrix of shape (split * patch^2, hidden).",
+            )
+        operator = cls.__new__(cls)
+        WeightedOperator.__init__(operator, weight, None, trained=False)
+        operator.patch, operator.split = patch, weight.shape[0] // patch**2
+        return operator
+
+    @property
+    def hidden(self) -> int:
+        return self.raw.shape[1]
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.codomain_shape(tuple(z.shape[1:]))
+        batch, channels, height, width = z.shape
+        views = z.reshape(-1, self.split, height, width)
+        out = functional.conv2d(views, self._kernel(), stride=self.patch)
+        return out.view(batch, channels // self.split, *out.shape[1:])
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        channels, height, width = self.domain_shape(tuple(r.shape[1:]))
+        flat = r.reshape(-1, *r.shape[2:])
+        out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
+        return out.view(len(r), channels, height, width)
+
+    def _kernel(self) -> Tensor:
+        return self.weight.T.reshape(self.hidden, self.split, self.patch, self.patch)
+
+    def codomain_shape(self, shape: Shape) -> Shape:
+        if (
+            len(shape) != 3
+            or shape[0] % self.split
+            or shape[1] % self.patch
+            or shape[2] % self.patch
+        ):
+            raise ShapeError(
+                f"Samples of shape {shape} do not split into patches of {self.split} channels x "
+                f"{self.patch} x {self.patch}.",
+                "Give (channels, height, width) that split and patch divide, or change these.",
+            )
+        return (
+            shape[0] // self.split,
+            self.hidden,
+            shape[1] // self.patch,
+            shape[2] // self.patch,
+        )
+
+    def domain_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 4 or shape[1] != self.hidden:
+            raise ShapeError(
+                f"Projected patches are (groups, {self.hidden}, rows, columns), not {shape}.",
+                "Give what the projection returned.",
+            )
+        return shape[0] * self.split, shape[2] * self.patch, shape[3] * self.patch
+
+    def differentiable_norm(self, weight: Tensor) -> Tensor:
+        return dense_norm(weight)
+
+    def tight_norm(self, weight: Tensor) -> float:
+        return float(dense_norm(weight))
+
+    def extra_repr(self) -> str:
+        return (
+            f"patch={self.patch}, split={self.split}, hidden={self.hidden}, "
+            f"norm_bound={self.norm_bound}"
+        )

@@ -1,0 +1,137 @@
+"""Operators with one weight tensor, trained within a norm bound or taken as it is."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from opteq.errors import DtypeError
+from opteq.operators.base import LinearOperator
+from opteq.options import positive
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+@dataclass
+class _NormCache:
+    """The last norm and the weights it was computed for, compared by value.
+
+    Version counters miss writes through `.data`; a stale norm would be a wrong certificate.
+    """
+
+    weight: Tensor | None = None
+    norm: float = math.nan
+
+    def holds(self, weight: Tensor) -> bool:
+        known = self.weight
+        return (
+            known is not None
+            and (known.dtype, known.device) == (weight.dtype, weight.device)
+            and torch.equal(known, weight)
+        )
+
+
+class WeightedOperator(LinearOperator):
+    """Keeps `weight` within `norm_bound` by scaling it down when its norm is above.
+
+    The stored tensor `raw` is what the optimiser moves; `weight` is
+
+        weight = raw * min(1, norm_bound / certain_norm(raw))
+
+    where `certain_norm` is an upper bound that needs no state, so the bound holds after every
+    optimiser step, load or edit, and the gradient flows through the norm.
+    """
+
+    raw: Tensor
+
+    def __init__(self, weight: Tensor, norm_bound: float | None, *, trained: bool) -> None:
+        super().__init__()
+        if not weight.is_floating_point():
+            raise DtypeError(
+                f"The weight has dtype {weight.dtype}.", "Give a floating-point tensor."
+            )
+        if norm_bound is not None:
+            positive("norm_bound", norm_bound)
+        self.norm_bound = norm_bound
+        self._scaled = not trained
+        self._cache = _NormCache()
+        if trained:
+            self.raw = nn.Parameter(weight)
+        else:
+            self.register_buffer("raw", weight)
+
+    @abstractmethod
+    def differentiable_norm(self, weight: Tensor) -> Tensor:
+        """A cheap upper bound of the norm that `weight` would give, with its gradient."""
+
+    @abstractmethod
+    def tight_norm(self, weight: Tensor) -> float:
+        """The best upper bound of the norm that `weight` gives."""
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight that is applied. Computed at each access: see `freeze`."""
+        if self._scaled or self.norm_bound is None:
+            return self.raw
+        norm = self.differentiable_norm(self.raw)
+        # Rounding the scaled weight moves its norm by at most eps * sqrt(rank) of itself.
+        slack = 1 + torch.finfo(self.raw.dtype).eps * math.sqrt(min(self._matrix_shape()))
+        scale = self.norm_bound / (norm * slack).clamp(min=self.norm_bound)
+        return (self.raw * scale).to(self.raw.dtype)
+
+    def norm(self) -> float:
+        with torch.no_grad():
+            weight = self.weight
+            if not self._cache.holds(weight):
+                norm = self.tight_norm(weight) if bool(weight.isfinite().all()) else math.nan
+                self._cache.weight, self._cache.norm = weight.clone(), norm
+        return self._cache.norm
+
+    def norm_limit(self) -> float:
+        trained = isinstance(self.raw, nn.Parameter) or self.norm_bound is not None
+        if not trained:
+            return self.norm()
+        return math.inf if self.norm_bound is None else self.norm_bound
+
+    def frozen(self: Module) -> Module:
+        """A twin whose weight is computed, once, and keeps its gradient history."""
+        operator = cast(WeightedOperator, self)
+        twin = copy.copy(operator)
+        twin._parameters = {}
+        twin._buffers = {"raw": operator.weight}
+        twin._scaled = True
+        return cast(Module, twin)
+
+    def _matrix_shape(self) -> tuple[int, int]:
+        """Sides of the matrix behind one output position."""
+        return self.raw.shape[0], self.raw[0].numel()
+
+
+def freeze(module: Module) -> Module:
+    """A copy of `module` in which every operator's weight is computed once.
+
+    What applies operators many times (a solve) works on the copy and pays for the norm bound
+    once; gradients reach the original parameters through the frozen weights.
+    """
+    if isinstance(module, WeightedOperator):
+        return module.frozen()
+    if not any(isinstance(child, WeightedOperator) for child in module.modules()):
+        return module
+    twin = copy.copy(module)
+    twin._modules = {
+        name: None if child is None else freeze(child) for name, child in module._modules.items()
+    }
+    return twin
+
+
+def scale_to_norm(operator: WeightedOperator) -> None:
+    """Start training on the norm bound: the weights as large as they may be."""
+    if operator.norm_bound is not None:
+        with torch.no_grad():
+            operator.raw.mul_(operator.norm_bound / operator.differentiable_norm(operator.raw))

@@ -1,0 +1,70 @@
+"""Checks of options, shared by every constructor."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from typing import Any, TypeVar
+
+from opteq.errors import OptionError, UnknownOptionError, nearest
+
+Class = TypeVar("Class", bound=type)
+
+
+def strict_options(cls: Class) -> Class:
+    """Class decorator: a misspelt keyword raises an error that names the nearest option."""
+    construct = cls.__init__
+    parameters = inspect.signature(construct).parameters.values()
+    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "self"}
+
+    @functools.wraps(construct)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        # A subclass with options of its own is checked by its own decorator.
+        for name in kwargs:
+            if name not in known:
+                raise UnknownOptionError(
+                    f"{type(self).__name__} has no option {name!r}.", nearest(name, known)
+                )
+        construct(self, *args, **kwargs)
+
+    cls.__init__ = checked
+    return cls
+
+
+def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    """`value` if it is among `known`; an error that names the nearest otherwise."""
+    if value not in known:
+        raise UnknownOptionError(f"{name}={value!r} is not known.", nearest(str(value), known))
+    return value
+
+
+def positive(name: str, value: float, *, allow_zero: bool = False) -> float:
+    """`value` if it is a finite number above zero (or not below, with `allow_zero`)."""
+    bound = "at least 0" if allow_zero else "above 0"
+    within = (
+        is_number(value) and math.isfinite(value) and (value > 0 or (allow_zero and value == 0))
+    )
+    if not within:
+        raise OptionError(f"{name}={value!r} is out of range.", f"Give a finite number {bound}.")
+    return value
+
+
+def whole(name: str, value: int, *, least: int) -> int:
+    """`value` if it is an integer of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise OptionError(
+            f"{name}={value!r} is out of range.", f"Give a whole number of at least {least}."
+        )
+    return value
+
+
+def fraction(name: str, value: float) -> float:
+    """`value` if it lies in (0, 1]."""
+    if not is_number(value) or not 0 < value <= 1:
+        raise OptionError(f"{name}={value!r} is out of range.", "Give a number in (0, 1].")
+    return value
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

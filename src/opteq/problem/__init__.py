@@ -1,0 +1,46 @@
+"""The hidden problem: penalties, similarities, and what they make together."""
+
+from opteq.problem.activation import Activation
+from opteq.problem.algebra import Scaled, Sum
+from opteq.problem.curvature import Curvature
+from opteq.problem.gaussian import Gaussian, PatchGaussian
+from opteq.problem.inner_product import Linear, Polynomial, Sigmoid
+from opteq.problem.penalties import (
+    ELU,
+    Box,
+    LeakyReLU,
+    Logistic,
+    NonNegative,
+    Shrinkage,
+    Softplus,
+    Tanh,
+)
+from opteq.problem.penalty import Penalty, SmoothPenalty
+from opteq.problem.problem import BoundProblem, Problem
+from opteq.problem.similarity import BoundSimilarity, Similarity
+
+__all__ = [
+    "ELU",
+    "Activation",
+    "BoundProblem",
+    "BoundSimilarity",
+    "Box",
+    "Curvature",
+    "Gaussian",
+    "LeakyReLU",
+    "Linear",
+    "Logistic",
+    "NonNegative",
+    "PatchGaussian",
+    "Penalty",
+    "Polynomial",
+    "Problem",
+    "Scaled",
+    "Shrinkage",
+    "Sigmoid",
+    "Similarity",
+    "SmoothPenalty",
+    "Softplus",
+    "Sum",
+    "Tanh",
+]

@@ -1,0 +1,70 @@
+"""Bounds on the second derivative of a similarity, from which all certificates follow."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+# The Jacobian of r exp(-g |r|^2) has its eigenvalues in [-2 exp(-3/2), 1], for every g.
+GAUSSIAN_BACKWARD = 2 * math.exp(-1.5)
+
+
+class Curvature(NamedTuple):
+    """low <= eigenvalues of the Hessian of S <= high, at every z. Numbers, or one a sample.
+
+    With T(z) = prox_f(grad S(z)) and G = f + |z|^2/2 - S:
+
+    - T is a contraction if max(-low, high) < 1 (the prox is 1-Lipschitz);
+    - G is strongly convex, so its equilibrium exists and is unique, if high < 1;
+    - the smooth part of G, |z|^2/2 - S, has curvature in [1 - high, 1 - low].
+    """
+
+    low: Number
+    high: Number
+
+    @property
+    def contraction(self) -> Number:
+        """Lipschitz constant of the map."""
+        return _larger(-self.low, self.high)
+
+    @property
+    def convexity(self) -> Number:
+        """Modulus of strong convexity of G (of its smooth part); not positive: none is known."""
+        return 1 - self.high
+
+    @property
+    def smoothness(self) -> Number:
+        """Lipschitz constant of the gradient of the smooth part of G."""
+        return _larger(1 - self.low, self.high - 1)
+
+    def __add__(self, other: Curvature) -> Curvature:  # type: ignore[override]
+        return Curvature(self.low + other.low, self.high + other.high)
+
+    def scaled(self, factor: float) -> Curvature:
+        ends = [_times(factor, self.low), _times(factor, self.high)]
+        return Curvature(*ends) if factor >= 0 else Curvature(*reversed(ends))
+
+
+UNKNOWN = Curvature(-math.inf, math.inf)
+
+
+def largest(number: Number) -> float:
+    """The number for the worst sample."""
+    return float(number.max()) if isinstance(number, Tensor) else number
+
+
+def _larger(a: Number, b: Number) -> Number:
+    if isinstance(a, Tensor):
+        return torch.maximum(a, torch.as_tensor(b).to(a))
+    if isinstance(b, Tensor):
+        return _larger(b, a)
+    return max(a, b)
+
+
+def _times(factor: float, x: Number) -> Number:
+    # 0 * inf is no curvature at all, not NaN.
+    return 0.0 if factor == 0 else factor * x

@@ -1,0 +1,196 @@
+"""Gaussian kernels: GEQ and its patches [001, 002]."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from opteq.errors import OptionError, ShapeError
+from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
+from opteq.options import is_number, strict_options
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature
+from opteq.problem.similarity import (
+    BoundSimilarity,
+    Product,
+    Similarity,
+    check_injection,
+)
+
+Gamma = float | Tensor
+
+
+class GaussianKernel(Similarity):
+    """sum over i of exp(-gamma |q_i|^2) / (2 gamma) for the parts q_i of a residual q = A (u - Wz).
+
+    `gamma` is a number, a scalar tensor, or learned (`learn_gamma=True`) through its logarithm so
+    that it stays positive. For every gamma and u the Hessian lies in
+    [-|AW|^2, 2 exp(-3/2) |AW|^2]: a contraction if |AW| < 1, strongly convex if
+    |AW|^2 < exp(3/2) / 2 = 2.2408.
+    """
+
+    def __init__(self, operator: LinearOperator, gamma: Gamma, *, learn_gamma: bool) -> None:
+        super().__init__()
+        self.operator = operator
+        self.learn_gamma = learn_gamma
+        _check_gamma(gamma)
+        if learn_gamma:
+            start = torch.as_tensor(gamma, dtype=torch.get_default_dtype())
+            self.log_gamma = nn.Parameter(start.detach().log())
+        elif isinstance(gamma, nn.Parameter):
+            raise OptionError(
+                "gamma is a parameter that training could make negative.",
+                "Give a number with learn_gamma=True.",
+            )
+        elif isinstance(gamma, Tensor):
+            self.register_buffer("fixed_gamma", gamma)
+        else:
+            self.fixed_gamma = float(gamma)
+
+    @property
+    def gamma(self) -> Gamma:
+        return self.log_gamma.exp() if self.learn_gamma else self.fixed_gamma
+
+    def gates(self, z: Tensor, u: Tensor) -> Tensor:
+        """The attention of GEQ: exp(-gamma |q_i|^2) in (0, 1], for each sample and part i."""
+        return self.bind(u).gates(z)
+
+    def bind(self, u: Tensor) -> BoundGaussian:
+        check_injection(self, u)
+        try:
+            self.operator.domain_shape(tuple(u.shape[1:]))
+        except ShapeError as error:
+            raise ShapeError(
+                f"The injection u must have the shape of Wz. {error.problem}", error.remedy
+            ) from None
+        return freeze(self)._bind(u)
+
+    @abstractmethod
+    def _bind(self, u: Tensor) -> BoundGaussian:
+        """`bind` with the weights frozen and u checked."""
+
+    @abstractmethod
+    def residual_norm_limit(self) -> float:
+        """Bound of |AW|."""
+
+    def curvature(self) -> Curvature:
+        square = self.residual_norm_limit() ** 2
+        return Curvature(-square, GAUSSIAN_BACKWARD * square)
+
+    def zeros(self, u: Tensor) -> Tensor:
+        return u.new_zeros((len(u), *self.operator.domain_shape(tuple(u.shape[1:]))))
+
+    def extra_repr(self) -> str:
+        return f"gamma={float(self.gamma):g}, learned={self.learn_gamma}"
+
+
+class BoundGaussian(BoundSimilarity):
+    """q = target - forward(z); parts are summed over `axes`, kept so that gates broadcast."""
+
+    def __init__(
+        self,
+        forward: LinearOperator,
+        target: Tensor,
+        gamma: Gamma,
+        axes: tuple[int, ...],
+        curvature: Callable[[], Curvature],
+    ) -> None:
+        self.forward, self.target, self.gamma = forward, target, gamma
+        self.axes, self._curvature = axes, curvature
+
+    def _gated(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        q = self.target - self.forward(z)
+        gate = torch.exp(-self.gamma * q.square().sum(self.axes, keepdim=True))
+        return q, gate
+
+    def gates(self, z: Tensor) -> Tensor:
+        """exp(-gamma |q_i|^2) for each sample and part i."""
+        return self._gated(z)[1].squeeze(self.axes)
+
+    def value(self, z: Tensor) -> Tensor:
+        return self._gated(z)[1].flatten(1).sum(1) / (2 * self.gamma)
+
+    def gradient(self, z: Tensor) -> Tensor:
+        q, gate = self._gated(z)
+        return self.forward.adjoint(gate * q)
+
+    def hessian(self, z: Tensor) -> Product:
+        # -(AW)' exp(-t) (I - 2 gamma q q') AW, part by part.
+        q, gate = self._gated(z)
+        pull = 2 * self.gamma * gate * q
+
+        def product(v: Tensor) -> Tensor:
+            moved = self.forward(v)
+            along = (q * moved).sum(self.axes, keepdim=True)
+            return self.forward.adjoint(pull * along - gate * moved)
+
+        return product
+
+    def zeros(self) -> Tensor:
+        shape = self.forward.domain_shape(tuple(self.target.shape[1:]))
+        return self.target.new_zeros((len(self.target), *shape))
+
+    def select(self, index: Tensor) -> BoundGaussian:
+        target = self.target[index]
+        return BoundGaussian(self.forward, target, self.gamma, self.axes, self._curvature)
+
+    def curvature(self) -> Curvature:
+        return self._curvature()
+
+
+@strict_options
+class Gaussian(GaussianKernel):
+    """GEQ: S = exp(-gamma |u - Wz|^2) / (2 gamma), gradient exp(-gamma |r|^2) W'r with r = u - Wz
+    [001 eq. 5-6]. u has the shape of Wz; one gate a sample."""
+
+    def __init__(
+        self, operator: LinearOperator, gamma: Gamma = 0.5, *, learn_gamma: bool = False
+    ) -> None:
+        super().__init__(operator, gamma, learn_gamma=learn_gamma)
+
+    def _bind(self, u: Tensor) -> BoundGaussian:
+        axes = tuple(range(1, u.ndim))
+        return BoundGaussian(self.operator, u, self.gamma, axes, self.curvature)
+
+    def residual_norm_limit(self) -> float:
+        return self.operator.norm_limit()
+
+
+@strict_options
+class PatchGaussian(GaussianKernel):
+    """GEQ with patches: S = sum over patches i of exp(-gamma |r_i H|^2) / (2 gamma), gradient
+    W' unpatch(exp(-gamma |r_i H|^2) r_i H H') with r = u - Wz [001 eq. 16, algorithm 1].
+
+    `projection` cuts the patches and holds H. One gate a patch: (batch, channel groups, rows,
+    columns). The projection of u is computed once a solve.
+    """
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        projection: PatchProjection | None = None,
+        gamma: Gamma = 0.5,
+        *,
+        learn_gamma: bool = False,
+    ) -> None:
+        super().__init__(operator, gamma, learn_gamma=learn_gamma)
+        self.projection = PatchProjection() if projection is None else projection
+
+    def _bind(self, u: Tensor) -> BoundGaussian:
+        forward = Composition(self.projection, self.operator)
+        # Axes of a projected batch: sample, channel group, hidden, row, column.
+        return BoundGaussian(forward, self.projection(u), self.gamma, (2,), self.curvature)
+
+    def residual_norm_limit(self) -> float:
+        return self.operator.norm_limit() * self.projection.norm_limit()
+
+
+def _check_gamma(gamma: Gamma) -> None:
+    number = gamma.item() if isinstance(gamma, Tensor) and gamma.numel() == 1 else gamma
+    if not is_number(number) or not 0 < number < float("inf"):
+        raise OptionError(
+            f"gamma={number!r} is out of range.",
+            "Give one finite number above 0; it is the inverse of the kernel's width squared.",
+        )

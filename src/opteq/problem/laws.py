@@ -1,0 +1,111 @@
+"""Checks of the laws that operators, penalties and similarities obey, for those who add their own.
+
+Each returns nothing and raises `LawError` with the figure that broke the law. Give float64 tensors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from opteq.errors import LawError
+from opteq.operators import LinearOperator, dense_matrix
+from opteq.problem.penalty import Penalty
+from opteq.problem.similarity import Similarity
+
+
+def check_adjoint(operator: LinearOperator, z: Tensor, *, tol: float = 1e-12) -> None:
+    """Dot test: <Wz, r> = <z, W'r>, relative to the sizes of the factors."""
+    with torch.no_grad():
+        image = operator(z)
+        r = torch.randn_like(image)
+        back = operator.adjoint(r)
+        if back.shape != z.shape:
+            raise LawError(
+                f"W' returned shape {tuple(back.shape)} for states of {tuple(z.shape)}.",
+                "adjoint must undo the shape of forward.",
+            )
+        gap = (image * r).sum() - (z * back).sum()
+        scale = image.norm() * r.norm() + z.norm() * back.norm()
+    _require(float(gap.abs()), tol * float(scale), "<Wz, r> and <z, W'r> differ by", "adjoint")
+
+
+def check_norm(operator: LinearOperator, z: Tensor, *, tightness: float | None = None) -> None:
+    """norm() is at least the largest singular value on inputs like z, and at most `tightness`
+    times it when given."""
+    matrix = dense_matrix(operator, tuple(z.shape[1:])).double()
+    true, bound = float(torch.linalg.matrix_norm(matrix, ord=2)), operator.norm()
+    _require(true, bound * (1 + 1e-9), f"norm() = {bound} is below the true norm", "norm")
+    if tightness is not None:
+        _require(bound, tightness * true, f"The true norm is {true} and norm() is", "norm")
+
+
+def check_penalty(
+    penalty: Penalty, v: Tensor, *, step: float = 1.0, tol: float = 1e-9, spread: float = 1.0
+) -> None:
+    """prox_{tf}(v) minimises t f + (z - v)^2 / 2: no nearby point does better. It is also
+    non-decreasing and 1-Lipschitz in v."""
+    with torch.no_grad():
+        z = penalty.prox(v, step)
+        least = step * penalty.value(z) + (z - v).square() / 2
+        if not bool(least.isfinite().all()):
+            raise LawError("The prox left the domain of f.", "Check value and prox there.")
+        for size in (1e-4, 1e-2, 1e-1, 1.0):
+            for other in (z - size * spread, z + size * spread):
+                there = step * penalty.value(other) + (other - v).square() / 2
+                gain = float((least - there).max())
+                _require(gain, tol, "A point beside the prox is better by", "prox or value")
+        order = v.flatten().sort().values
+        moved = penalty.prox(order, step).diff()
+        _require(float((-moved).max()), tol, "The prox decreases by", "prox")
+        _require(float((moved - order.diff()).max()), tol, "The prox expands by", "prox")
+
+
+def check_moreau(penalty: Penalty, v: Tensor, *, step: float = 1.0, tol: float = 1e-9) -> None:
+    """Moreau's identity v = prox_{tf}(v) + t prox_{f*/t}(v / t).
+
+    The prox of the conjugate is not taken from the identity but computed by Fenchel's equality:
+    y = (v - z) / t must be a subgradient at z = prox_{tf}(v), f(z) + f*(y) = zy, where f*(y) is
+    the maximum of zy - f(z) over all z; no sample point may exceed it.
+    """
+    with torch.no_grad():
+        z = penalty.prox(v, step)
+        y = (v - z) / step
+        attained = z * y - penalty.value(z)
+        others = penalty.prox(torch.linspace(-8, 8, 401, dtype=v.dtype, device=v.device))
+        column = y.flatten()[:, None]
+        conjugate = (column * others - penalty.value(others)).max(1).values
+        gap = float((conjugate - attained.flatten()).max())
+    _require(gap, tol, "f(z) + f*(y) exceeds zy by", "prox or value")
+
+
+def check_similarity(similarity: Similarity, z: Tensor, u: Tensor, *, tol: float = 1e-9) -> None:
+    """The gradient is that of the value (by autograd), the Hessian products are those of the
+    gradient, are symmetric, and no sample looks at another."""
+    bound = similarity.bind(u)
+    leaf = z.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        value = bound.value(leaf)
+        (expected,) = torch.autograd.grad(value.sum(), leaf)
+        slope = bound.gradient(leaf)
+        direction, other = torch.randn_like(z), torch.randn_like(z)
+        (curved,) = torch.autograd.grad(slope, leaf, direction)
+    with torch.no_grad():
+        _close(slope, expected, tol, "The gradient and autograd differ by", "gradient")
+        product = bound.hessian(z)
+        _close(product(direction), curved, tol, "Hessian product and autograd differ by", "hessian")
+        left, right = (product(direction) * other).sum(), (direction * product(other)).sum()
+        _close(left, right, tol, "The Hessian is not symmetric, by", "hessian")
+        if len(z) > 1:
+            alone = similarity.value(z[:1], u[:1])
+            _close(alone, value[:1], tol, "A sample's value depends on its batch, by", "value")
+
+
+def _close(a: Tensor, b: Tensor, tol: float, finding: str, where: str) -> None:
+    scale = 1 + float(b.abs().max())
+    _require(float((a - b).abs().max()), tol * scale, finding, where)
+
+
+def _require(found: float, allowed: float, finding: str, where: str) -> None:
+    if not found <= allowed:
+        raise LawError(f"{finding} {found:.3g} (allowed {allowed:.3g}).", f"Check {where}.")

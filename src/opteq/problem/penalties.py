@@ -1,0 +1,185 @@
+"""The penalties whose proximal operators are the activations in use [001, 003]."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from opteq.errors import OptionError
+from opteq.options import is_number, positive, strict_options
+from opteq.problem.dilogarithm import dilogarithm
+from opteq.problem.penalty import Penalty, SmoothPenalty, Step
+
+
+@strict_options
+class NonNegative(Penalty):
+    """f = 0 for z >= 0, inf below. Activation: ReLU, for every step."""
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    def value(self, z: Tensor) -> Tensor:
+        return _indicator(z >= 0, z)
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        return torch.relu(v)
+
+
+@strict_options
+class Box(Penalty):
+    """f = 0 for low <= z <= high, inf outside. Activation: clipping, for every step."""
+
+    def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
+        super().__init__()
+        if not (is_number(low) and is_number(high)) or not low < high:
+            raise OptionError(f"The box [{low}, {high}] is empty.", "Give low < high.")
+        self.low, self.high = low, high
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def value(self, z: Tensor) -> Tensor:
+        return _indicator((z >= self.low) & (z <= self.high), z)
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        return v.clamp(self.low, self.high)
+
+    def extra_repr(self) -> str:
+        return f"low={self.low}, high={self.high}"
+
+
+@strict_options
+class Shrinkage(Penalty):
+    """f = threshold |z|. Activation: soft threshold."""
+
+    def __init__(self, threshold: float = 0.1) -> None:
+        super().__init__()
+        self.threshold = positive("threshold", threshold, allow_zero=True)
+
+    def value(self, z: Tensor) -> Tensor:
+        return self.threshold * z.abs()
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        level = step * self.threshold
+        return torch.sign(v) * torch.relu(v.abs() - level)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold}"
+
+
+@strict_options
+class LeakyReLU(Penalty):
+    """f = 0 for z >= 0, (1/slope - 1) z^2 / 2 below. Activation: leaky ReLU, 0 < slope <= 1."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__()
+        if not is_number(negative_slope) or not 0 < negative_slope <= 1:
+            raise OptionError(
+                f"negative_slope={negative_slope!r} is out of range.",
+                "Give a number in (0, 1]: above 1 the activation is not a prox; for 0 use "
+                "NonNegative.",
+            )
+        self.negative_slope = negative_slope
+
+    def value(self, z: Tensor) -> Tensor:
+        curvature = 1 / self.negative_slope - 1
+        return torch.where(z >= 0, 0.0, curvature * z.square() / 2)
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        scale = 1 / (1 + step * (1 / self.negative_slope - 1))
+        return torch.where(v >= 0, v, v * scale)
+
+    def extra_repr(self) -> str:
+        return f"negative_slope={self.negative_slope}"
+
+
+@strict_options
+class Tanh(SmoothPenalty):
+    """f = z artanh z + log(1 - z^2) / 2 - z^2 / 2 on [-1, 1], inf outside. Activation: tanh."""
+
+    def activation(self, y: Tensor) -> Tensor:
+        return torch.tanh(y)
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+    def value(self, z: Tensor) -> Tensor:
+        # z artanh z + log(1 - z^2)/2 = ((1+z) log(1+z) + (1-z) log(1-z)) / 2, finite at +-1.
+        inside = (torch.xlogy(1 + z, 1 + z) + torch.xlogy(1 - z, 1 - z) - z.square()) / 2
+        return torch.where(z.abs() <= 1, inside, torch.inf)
+
+
+@strict_options
+class Logistic(SmoothPenalty):
+    """f = z log z + (1-z) log(1-z) - z^2 / 2 on [0, 1], inf outside. Activation: the sigmoid.
+
+    (`opteq.problem.Sigmoid` is the sigmoid *kernel*.)
+    """
+
+    def activation(self, y: Tensor) -> Tensor:
+        return torch.sigmoid(y)
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def value(self, z: Tensor) -> Tensor:
+        inside = torch.xlogy(z, z) + torch.xlogy(1 - z, 1 - z) - z.square() / 2
+        return torch.where((z >= 0) & (z <= 1), inside, torch.inf)
+
+
+@strict_options
+class Softplus(SmoothPenalty):
+    """f = Li2(exp(-z)) on z >= 0, inf below, Li2 the dilogarithm. Activation: log(1 + exp(y))."""
+
+    def activation(self, y: Tensor) -> Tensor:
+        # logaddexp, unlike functional.softplus, has no threshold where it turns into y.
+        return torch.logaddexp(y, torch.zeros_like(y))
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    def value(self, z: Tensor) -> Tensor:
+        return torch.where(z >= 0, dilogarithm(torch.exp(-z.clamp(min=0))), torch.inf)
+
+
+@strict_options
+class ELU(SmoothPenalty):
+    """f = 0 for z >= 0, (a + z) log(1 + z/a) - z - z^2 / 2 on [-a, 0], inf below. Activation: ELU
+    with 0 < a <= 1."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        if not is_number(alpha) or not 0 < alpha <= 1:
+            raise OptionError(
+                f"alpha={alpha!r} is out of range.",
+                "Give a number in (0, 1]: above 1 the ELU is steeper than 1 and is not a prox.",
+            )
+        self.alpha = alpha
+
+    def activation(self, y: Tensor) -> Tensor:
+        return functional.elu(y, self.alpha)
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return -self.alpha, math.inf
+
+    def value(self, z: Tensor) -> Tensor:
+        below = z.clamp(min=-self.alpha, max=0)
+        base = 1 + below / self.alpha
+        inside = self.alpha * torch.xlogy(base, base) - below - below.square() / 2
+        return torch.where(z >= -self.alpha, inside, torch.inf)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}"
+
+
+def _indicator(inside: Tensor, z: Tensor) -> Tensor:
+    return torch.where(inside, torch.zeros_like(z), torch.inf)

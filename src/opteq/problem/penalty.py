@@ -1,0 +1,99 @@
+"""What a penalty is: the f of the hidden problem, known by its prox, the activation."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+Step = float | Tensor
+
+
+class Penalty(nn.Module, ABC):
+    """An elementwise convex function f with its proximal operator
+
+        prox_{t f}(v) = argmin_z  t f(z) + 1/2 (z - v)^2.
+
+    With t = 1 the prox is the activation of the network. A subclass gives `value` (f, elementwise,
+    `inf` outside its domain) and `prox`; `opteq.problem.laws.check_penalty` checks that they
+    belong together.
+    """
+
+    @abstractmethod
+    def value(self, z: Tensor) -> Tensor:
+        """f(z), elementwise."""
+
+    @abstractmethod
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        """prox_{step f}(v), elementwise; `step` is a number or broadcasts against v."""
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The closed interval on which f is finite."""
+        return -math.inf, math.inf
+
+    def project(self, z: Tensor) -> Tensor:
+        """The nearest point of the domain: no farther from any equilibrium than z is."""
+        low, high = self.domain
+        return z if (low, high) == (-math.inf, math.inf) else z.clamp(low, high)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return self.prox(v)
+
+    def slope(self, v: Tensor) -> Tensor:
+        """Derivative of the activation, elementwise, in [0, 1]."""
+        with torch.enable_grad():
+            leaf = v.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.prox(leaf).sum(), leaf)
+        return slope
+
+
+class SmoothPenalty(Penalty):
+    """A penalty given by its activation s: f(z) = (integral of the inverse of s) - z^2 / 2.
+
+    For a step t other than 1 the prox z = s(y) solves the scalar equation
+
+        (1 - t) s(y) + t y = v,
+
+    whose slope in y lies between min(1, t) and max(1, t) because 0 <= s' <= 1.
+    """
+
+    @abstractmethod
+    def activation(self, y: Tensor) -> Tensor:
+        """s(y), elementwise."""
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        if isinstance(step, (int, float)) and step == 1:
+            return self.activation(v)
+        t = torch.as_tensor(step, dtype=v.dtype, device=v.device)
+        with torch.no_grad():
+            y = self._preimage(v, t)
+        # One recorded Newton step at the solution carries the derivative, to any order it is
+        # needed: the value moves by rounding only.
+        if torch.is_grad_enabled() and (v.requires_grad or t.requires_grad):
+            slope = (1 - t) * self.slope(y) + t
+            y = y - ((1 - t) * self.activation(y) + t * y - v) / slope
+        return self.activation(y)
+
+    def _preimage(self, v: Tensor, t: Tensor) -> Tensor:
+        """Newton's method, kept inside a shrinking bracket so that it cannot run away."""
+        v, t = torch.broadcast_tensors(v, t)
+        origin = (1 - t) * self.activation(torch.zeros_like(v)) - v
+        # The slope is at least min(1, t): the root is at most |h(0)| / min(1, t) from 0.
+        reach = origin.abs() / t.clamp(max=1.0)
+        low, high = -reach, reach
+        y = (-origin / t.clamp(min=1.0)).clamp(low, high)
+        rounds = int(math.log2(1 / torch.finfo(v.dtype).eps)) + 8
+        for _ in range(rounds):
+            h = (1 - t) * self.activation(y) + t * y - v
+            low = torch.where(h <= 0, y, low)
+            high = torch.where(h >= 0, y, high)
+            newton = y - h / ((1 - t) * self.slope(y) + t)
+            inside = (newton >= low) & (newton <= high)
+            step = torch.where(inside, newton, (low + high) / 2)
+            if torch.equal(step, y):
+                break
+            y = step
+        return y

@@ -1,0 +1,175 @@
+"""What a similarity is: the S of the hidden problem, what the network extracts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
+from opteq.operators import LinearOperator, WeightedOperator, freeze
+from opteq.operators.base import fits
+from opteq.options import is_number
+from opteq.problem.curvature import UNKNOWN, Curvature
+
+Product = Callable[[Tensor], Tensor]
+
+
+class BoundSimilarity(ABC):
+    """A similarity with its injection: S(.; u), everything that depends on u alone computed.
+
+    `gradient` is called once an iteration of a solve and does nothing that could be done once.
+    """
+
+    @abstractmethod
+    def value(self, z: Tensor) -> Tensor:
+        """S(z; u) for each sample."""
+
+    @abstractmethod
+    def gradient(self, z: Tensor) -> Tensor:
+        """The gradient of S in z."""
+
+    @abstractmethod
+    def zeros(self) -> Tensor:
+        """The zero state: where solves start."""
+
+    @abstractmethod
+    def select(self, index: Tensor) -> BoundSimilarity:
+        """The same for some of the samples."""
+
+    @abstractmethod
+    def curvature(self) -> Curvature:
+        """Bounds of the Hessian, sharpened by what is known of u."""
+
+    def hessian(self, z: Tensor) -> Product:
+        """v -> (Hessian of S at z) v, everything that depends on z alone computed."""
+        product = torch.func.vjp(self.gradient, z)[1]
+        return lambda v: product(v)[0]
+
+
+class Similarity(nn.Module):
+    """S(z; u). A subclass writes `value`, and the gradient is derived; or it overrides `bind`
+    with a closed form, as the built-in kernels do.
+
+    Similarities add and scale: `Linear(W) + 0.5 * Gaussian(V)`.
+    """
+
+    def value(self, z: Tensor, u: Tensor) -> Tensor:
+        """S(z; u), one number a sample, from differentiable torch operations."""
+        if type(self).bind is Similarity.bind:
+            raise NotImplementedError(f"{type(self).__name__} must define value(self, z, u).")
+        return self.bind(u).value(z)
+
+    def gradient(self, z: Tensor, u: Tensor) -> Tensor:
+        """The gradient of S in z."""
+        return self.bind(u).gradient(z)
+
+    def bind(self, u: Tensor) -> BoundSimilarity:
+        """Fix the injection: what a solve works with."""
+        check_injection(self, u)
+        return _Derived(freeze(self), u)
+
+    def curvature(self) -> Curvature:
+        """Bounds of the Hessian of S for every z and u, whatever training does to the weights
+        within their norm bounds. Unknown unless a subclass knows better."""
+        return UNKNOWN
+
+    def zeros(self, u: Tensor) -> Tensor:
+        """The zero state that belongs to u.
+
+        It has the shape of u, unless the similarity holds an operator that maps states onto
+        injections (`u - Wz`): then the shape that this operator takes. Override it for others.
+        """
+        shape = tuple(u.shape[1:])
+        operators = [m for m in self.children() if isinstance(m, LinearOperator)]
+        for operator in operators:
+            if not fits(operator.codomain_shape, shape) and fits(operator.domain_shape, shape):
+                shape = operator.domain_shape(shape)
+                break
+        return u.new_zeros((len(u), *shape))
+
+    def __add__(self, other: Similarity) -> Similarity:
+        from opteq.problem.algebra import Sum
+
+        if not isinstance(other, Similarity):
+            return NotImplemented
+        return Sum(self, other)
+
+    def __mul__(self, factor: float) -> Similarity:
+        from opteq.problem.algebra import Scaled
+
+        if not is_number(factor):
+            raise OptionError(
+                f"A similarity cannot be multiplied by {factor!r}.", "Multiply by a number."
+            )
+        return Scaled(self, float(factor))
+
+    __rmul__ = __mul__
+
+
+class _Derived(BoundSimilarity):
+    """A user's similarity: gradient and Hessian by torch.func."""
+
+    def __init__(self, similarity: Similarity, u: Tensor) -> None:
+        self.similarity, self.u = similarity, u
+
+    def value(self, z: Tensor) -> Tensor:
+        value = self.similarity.value(z, self.u)
+        if value.shape != (len(z),):
+            raise ShapeError(
+                f"{type(self.similarity).__name__}.value returned shape {tuple(value.shape)} for a "
+                f"batch of {len(z)}.",
+                f"Return one number a sample: sum over all axes but the first, shape ({len(z)},).",
+            )
+        return value
+
+    def gradient(self, z: Tensor) -> Tensor:
+        # Samples are independent, so the gradient of the sum holds the gradient of each.
+        return torch.func.grad(lambda state: self.value(state).sum())(z)
+
+    def zeros(self) -> Tensor:
+        return self.similarity.zeros(self.u)
+
+    def select(self, index: Tensor) -> _Derived:
+        return _Derived(self.similarity, self.u[index])
+
+    def curvature(self) -> Curvature:
+        return self.similarity.curvature()
+
+
+def check_injection(module: nn.Module, u: Tensor) -> None:
+    """Refuse an injection that the weights of `module` cannot be applied to."""
+    if not isinstance(u, Tensor) or not u.is_floating_point():
+        found = u.dtype if isinstance(u, Tensor) else type(u).__name__
+        raise DtypeError(f"The injection u is {found}.", "Give a floating-point tensor.")
+    if u.ndim < 2:
+        raise ShapeError(
+            f"The injection u has shape {tuple(u.shape)}.", "Put the batch first: (batch, ...)."
+        )
+    autocast = torch.is_autocast_enabled(u.device.type)
+    for operator in module.modules():
+        if not isinstance(operator, WeightedOperator):
+            continue
+        weight = operator.raw
+        if weight.device != u.device:
+            raise DeviceError(
+                f"The weights are on {weight.device} and the injection u on {u.device}.",
+                f"Move one: layer.to({str(u.device)!r}) or u.to({str(weight.device)!r}).",
+            )
+        if weight.dtype != u.dtype and not autocast:
+            raise DtypeError(
+                f"The weights are {weight.dtype} and the injection u is {u.dtype}.",
+                f"Convert one: layer.to({u.dtype}) or u.to({weight.dtype}).",
+            )
+
+
+def per_sample_sum(x: Tensor) -> Tensor:
+    """Sum over everything but the batch."""
+    return x.flatten(1).sum(1)
+
+
+def expand(per_sample: Tensor, like: Tensor) -> Tensor:
+    """One number a sample, shaped to multiply a batch of states."""
+    return per_sample.view(-1, *(1 for _ in like.shape[1:]))

@@ -1,0 +1,22 @@
+"""Fixed points: one loop, four solvers, one answer."""
+
+from opteq.solve.anderson import Anderson
+from opteq.solve.broyden import Broyden
+from opteq.solve.forward_backward import ForwardBackward
+from opteq.solve.loop import solve
+from opteq.solve.picard import Picard
+from opteq.solve.solution import Solution, Trace
+from opteq.solve.solver import Solver
+from opteq.solve.status import Status
+
+__all__ = [
+    "Anderson",
+    "Broyden",
+    "ForwardBackward",
+    "Picard",
+    "Solution",
+    "Solver",
+    "Status",
+    "Trace",
+    "solve",
+]

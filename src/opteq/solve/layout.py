@@ -1,0 +1,92 @@
+"""States of any shape, seen by the solvers as one row a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.errors import DtypeError, OptionError, ShapeError
+
+
+class Layout:
+    """Packs a tensor, or a tuple of tensors with a common batch, into (batch, size) and back.
+
+    Solvers work in float32 at least, whatever the precision of the map.
+    """
+
+    def __init__(self, state: State) -> None:
+        parts = as_tuple(state)
+        if not parts or not all(isinstance(p, Tensor) and p.is_floating_point() for p in parts):
+            raise DtypeError(
+                "The start z0 is not made of floating-point tensors.",
+                "Give a tensor, or a tuple of tensors.",
+            )
+        if any(p.ndim < 1 for p in parts) or len({len(p) for p in parts}) != 1:
+            raise ShapeError(
+                f"The parts of z0 have shapes {[tuple(p.shape) for p in parts]}.",
+                "Put the batch first, of the same size in every part.",
+            )
+        self.template = state
+        self.shapes = [tuple(p.shape[1:]) for p in parts]
+        self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.dtypes = [p.dtype for p in parts]
+        self.work_dtype = max(
+            (torch.promote_types(p.dtype, torch.float32) for p in parts), key=lambda d: d.itemsize
+        )
+
+    def pack(self, state: State) -> Tensor:
+        rows = [p.reshape(len(p), -1) for p in as_tuple(state)]
+        return (rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(self.work_dtype)
+
+    def unpack(self, flat: Tensor) -> State:
+        pieces = flat.split(self.sizes, 1) if len(self.sizes) > 1 else (flat,)
+        parts = tuple(
+            piece.to(dtype).reshape(len(flat), *shape)
+            for piece, shape, dtype in zip(pieces, self.shapes, self.dtypes, strict=True)
+        )
+        return like(self.template, parts)
+
+    def pack_image(self, image: Any) -> Tensor:
+        """Pack what a map returned, or refuse it if it is not a state like the one it was given."""
+        parts = image if isinstance(image, tuple) else (image,)
+        found = [tuple(p.shape[1:]) if isinstance(p, Tensor) else type(p).__name__ for p in parts]
+        if found != self.shapes:
+            raise ShapeError(
+                f"The map takes samples of shape {self.shapes} to {found}.",
+                "A fixed point needs a map from a space to itself; check z0 and the map.",
+            )
+        return self.pack(image)
+
+
+class FlatMap:
+    """A map on packed states, for all samples or for some of them."""
+
+    def __init__(self, map: Callable[[Any], Any], layout: Layout) -> None:
+        self.map, self.layout = map, layout
+
+    def __call__(self, flat: Tensor) -> Tensor:
+        return self.layout.pack_image(self.map(self.layout.unpack(flat)))
+
+    @property
+    def bound(self) -> BoundMap | None:
+        return self.map if isinstance(self.map, BoundMap) else None
+
+    def select(self, index: Tensor) -> FlatMap:
+        """The map for the samples at `index`; only bound maps can do that."""
+        if self.bound is None:
+            raise OptionError("A plain function cannot be restricted to some samples.", "Bind it.")
+        return FlatMap(self.bound.select(index), self.layout)
+
+    def project(self, flat: Tensor) -> Tensor:
+        """Bring an extrapolated point back to where the map's objective is finite."""
+        if self.bound is None:
+            return flat
+        return self.layout.pack(self.bound.project(self.layout.unpack(flat)))
+
+    def objective(self, flat: Tensor) -> Tensor | None:
+        return None if self.bound is None else self.bound.objective(self.layout.unpack(flat))

@@ -1,0 +1,39 @@
+"""Picard: apply the map again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from opteq.options import fraction, strict_options
+from opteq.solve.layout import FlatMap
+from opteq.solve.solver import Method, Solver
+
+
+@strict_options
+@dataclass(frozen=True, kw_only=True)
+class Picard(Solver):
+    """z <- (1 - damping) z + damping T(z).
+
+    Converges linearly at the rate of the map's contraction factor; for `damping` below 1 also for
+    some maps that oscillate.
+    """
+
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fraction("damping", self.damping)
+
+    def start(self, map: FlatMap) -> Method:
+        return _Picard(map, self.damping)
+
+
+class _Picard(Method):
+    def __init__(self, map: FlatMap, damping: float) -> None:
+        super().__init__(map)
+        self.damping = damping
+
+    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+        return image if self.damping == 1 else z + self.damping * gap

@@ -1,0 +1,63 @@
+"""What a solver is: settings that a user combines freely, and the update rule they choose."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from opteq.options import one_of, positive, whole
+from opteq.problem.curvature import Curvature, largest
+from opteq.solve.layout import FlatMap
+
+OnFailure = Literal["warn", "raise", "ignore"]
+
+
+class Method(ABC):
+    """An update rule with its memory, for one solve. All arrays have one row a sample, and no row
+    looks at another."""
+
+    def __init__(self, map: FlatMap) -> None:
+        self.map = map
+
+    def evaluate(self, z: Tensor) -> Tensor:
+        """T(z)."""
+        return self.map(z)
+
+    @abstractmethod
+    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+        """The next point, from the last one, image = T(z) and gap = T(z) - z."""
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the samples at `index`."""
+        self.map = self.map.select(index)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver(ABC):
+    """Settings that all solvers share.
+
+    A sample has converged when |T(z) - z| <= max(tol |T(z)|, atol). `on_failure` says what happens
+    when some samples have not: "warn" (shown once for each cause), "raise" or "ignore".
+    """
+
+    tol: float = 1e-5
+    atol: float = 0.0
+    max_steps: int = 100
+    on_failure: OnFailure = "warn"
+
+    def __post_init__(self) -> None:
+        positive("tol", self.tol, allow_zero=True)
+        positive("atol", self.atol, allow_zero=True)
+        whole("max_steps", self.max_steps, least=0)
+        one_of("on_failure", self.on_failure, ("warn", "raise", "ignore"))
+
+    @abstractmethod
+    def start(self, map: FlatMap) -> Method:
+        """A fresh update rule for this map."""
+
+    def certified(self, curvature: Curvature) -> bool:
+        """Whether theory promises convergence for a problem of this curvature."""
+        return largest(curvature.contraction) < 1
