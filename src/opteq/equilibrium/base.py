@@ -102,10 +102,26 @@ def vector_jacobian(map: Callable[[State], State], z: State) -> Callable[[State]
         leaves = tuple(part.detach().requires_grad_() for part in as_tuple(z))
         image = as_tuple(map(like(z, leaves)))
 
-    def product(w: State) -> State:
-        grads = torch.autograd.grad(
-            image, leaves, as_tuple(w), retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-        return like(z, tuple(grads))
+    return lambda w: like(z, pull_back(image, leaves, as_tuple(w)))
 
-    return product
+
+def pull_back(
+    image: tuple[Tensor, ...],
+    inputs: tuple[Tensor, ...],
+    w: tuple[Tensor, ...],
+    *,
+    create_graph: bool = False,
+) -> tuple[Tensor, ...]:
+    """The gradient of <w, image> in each of `inputs`; zero where there is no dependence."""
+    pairs = [(part, v) for part, v in zip(image, w, strict=True) if part.requires_grad]
+    if not pairs or not inputs:
+        return tuple(torch.zeros_like(part) for part in inputs)
+    return torch.autograd.grad(
+        [part for part, _ in pairs],
+        inputs,
+        [v.to(part.dtype) for part, v in pairs],
+        retain_graph=True,
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import State, as_tuple, like
+from opteq.equilibrium.base import State, as_tuple, like, pull_back
 from opteq.errors import HigherOrderError
 from opteq.gradient.dependencies import leaves, tensors_in
 
@@ -164,7 +164,4 @@ class _Pass(torch.autograd.Function):
 
 
 def _products(map: Map, z: State, inputs: tuple[Tensor, ...], w: State) -> tuple[Tensor, ...]:
-    image = as_tuple(map(z))
-    return torch.autograd.grad(
-        image, inputs, as_tuple(w), create_graph=True, allow_unused=True, materialize_grads=True
-    )
+    return pull_back(as_tuple(map(z)), inputs, as_tuple(w), create_graph=True)

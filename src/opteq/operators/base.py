@@ -72,9 +72,10 @@ def fits(rule: object, shape: Shape) -> bool:
 
 
 def dense_matrix(operator: LinearOperator, shape: Shape) -> Tensor:
-    """The matrix of `operator` on inputs of `shape`, column by column."""
-    parameter = next((t for t in (*operator.parameters(), *operator.buffers())), None)
-    like = torch.empty(()) if parameter is None else parameter
+    """The matrix of `operator` on inputs of `shape`, column by column, in the dtype of its weights
+    (float64 if it has none)."""
+    weight = next((t for t in (*operator.parameters(), *operator.buffers())), None)
+    like = torch.empty((), dtype=torch.float64) if weight is None else weight
     basis = torch.eye(math.prod(shape), dtype=like.dtype, device=like.device)
     with torch.no_grad():
         return operator(basis.view(-1, *shape)).reshape(len(basis), -1).T

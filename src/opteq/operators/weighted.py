@@ -82,7 +82,9 @@ class WeightedOperator(LinearOperator):
         norm = self.differentiable_norm(self.raw)
         # Rounding the scaled weight moves its norm by at most eps * sqrt(rank) of itself.
         slack = 1 + torch.finfo(self.raw.dtype).eps * math.sqrt(min(self._matrix_shape()))
-        scale = self.norm_bound / (norm * slack).clamp(min=self.norm_bound)
+        limit = (norm * slack).clamp(min=self.norm_bound)
+        # number / tensor would multiply by a rounded inverse and change weights within the bound.
+        scale = torch.full_like(limit, self.norm_bound) / limit
         return (self.raw * scale).to(self.raw.dtype)
 
     def norm(self) -> float:

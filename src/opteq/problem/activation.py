@@ -85,7 +85,7 @@ def _refuse_unless_proximal(function: Callable[[Tensor], Tensor]) -> None:
     for y in (dense, far):
         with torch.no_grad():
             s = function(y)
-        if s.shape != y.shape or not torch.allclose(function(y[:7]), s[:7]):
+        if s.shape != y.shape or not torch.allclose(function(y[:7]), s[:7], equal_nan=True):
             raise NotProximalError(
                 "The activation is not elementwise.",
                 "Give a function of each entry alone; softmax and normalisations are not.",

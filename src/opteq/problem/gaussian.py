@@ -83,7 +83,8 @@ class GaussianKernel(Similarity):
         return u.new_zeros((len(u), *self.operator.domain_shape(tuple(u.shape[1:]))))
 
     def extra_repr(self) -> str:
-        return f"gamma={float(self.gamma):g}, learned={self.learn_gamma}"
+        gamma = torch.as_tensor(self.gamma).detach()
+        return f"gamma={float(gamma):g}, learn_gamma={self.learn_gamma}"
 
 
 class BoundGaussian(BoundSimilarity):

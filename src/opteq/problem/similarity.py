@@ -148,7 +148,6 @@ def check_injection(module: nn.Module, u: Tensor) -> None:
         raise ShapeError(
             f"The injection u has shape {tuple(u.shape)}.", "Put the batch first: (batch, ...)."
         )
-    autocast = torch.is_autocast_enabled(u.device.type)
     for operator in module.modules():
         if not isinstance(operator, WeightedOperator):
             continue
@@ -158,7 +157,7 @@ def check_injection(module: nn.Module, u: Tensor) -> None:
                 f"The weights are on {weight.device} and the injection u on {u.device}.",
                 f"Move one: layer.to({str(u.device)!r}) or u.to({str(weight.device)!r}).",
             )
-        if weight.dtype != u.dtype and not autocast:
+        if weight.dtype != u.dtype and not torch.is_autocast_enabled(u.device.type):
             raise DtypeError(
                 f"The weights are {weight.dtype} and the injection u is {u.dtype}.",
                 f"Convert one: layer.to({u.dtype}) or u.to({weight.dtype}).",

@@ -35,19 +35,33 @@ class Anderson(Solver):
         fraction("mixing", self.mixing)
 
     def start(self, map: FlatMap) -> Method:
-        return _Anderson(map, self)
+        return _Anderson(map, Extrapolation(self.memory, self.ridge, self.mixing))
 
 
 class _Anderson(Method):
-    def __init__(self, map: FlatMap, settings: Anderson) -> None:
+    def __init__(self, map: FlatMap, extrapolation: Extrapolation) -> None:
         super().__init__(map)
-        self.memory, self.mixing = settings.memory, settings.mixing
-        self.ridge = settings.ridge
+        self.extrapolation = extrapolation
+
+    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+        return self.extrapolation.propose(z, image, gap)
+
+    def select(self, index: Tensor) -> None:
+        super().select(index)
+        self.extrapolation.select(index)
+
+
+class Extrapolation:
+    """The memory of Anderson's method and the point it proposes."""
+
+    def __init__(self, memory: int, ridge: float, mixing: float = 1.0) -> None:
+        self.memory, self.ridge, self.mixing = memory, ridge, mixing
         self.seen = 0
         self.previous: tuple[Tensor, Tensor] | None = None
         self.images = self.gaps = self.gram = torch.empty(0)
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def propose(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+        """Take in an evaluation, image and gap = image - z, and propose where to go next."""
         plain = image if self.mixing == 1 else z + self.mixing * gap
         if self.previous is None:
             batch, size = z.shape
@@ -55,7 +69,10 @@ class _Anderson(Method):
             self.gaps = torch.empty_like(self.images)
             self.gram = z.new_zeros(batch, self.memory, self.memory)
         else:
-            self._remember(image, gap)
+            slot = self.seen % self.memory
+            torch.sub(image, self.previous[0], out=self.images[:, slot])
+            torch.sub(gap, self.previous[1], out=self.gaps[:, slot])
+            self.seen += 1
         self.previous = image, gap
         count = min(self.seen, self.memory)
         if not count:
@@ -65,13 +82,6 @@ class _Anderson(Method):
         if self.mixing != 1:
             moved += (1 - self.mixing) * _combine(self.gaps[:, :count], coefficients)
         return moved
-
-    def _remember(self, image: Tensor, gap: Tensor) -> None:
-        assert self.previous is not None
-        slot = self.seen % self.memory
-        torch.sub(image, self.previous[0], out=self.images[:, slot])
-        torch.sub(gap, self.previous[1], out=self.gaps[:, slot])
-        self.seen += 1
 
     def _coefficients(self, gap: Tensor, count: int) -> Tensor:
         slot = (self.seen - 1) % self.memory
@@ -94,10 +104,9 @@ class _Anderson(Method):
         return torch.where(usable, coefficients, 0.0).to(gap.dtype)
 
     def select(self, index: Tensor) -> None:
-        super().select(index)
-        self.images, self.gaps = self.images[index], self.gaps[index]
-        self.gram = self.gram[index]
         if self.previous is not None:
+            self.images, self.gaps = self.images[index], self.gaps[index]
+            self.gram = self.gram[index]
             self.previous = self.previous[0][index], self.previous[1][index]
 
 

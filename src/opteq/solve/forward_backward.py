@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,11 +12,14 @@ from torch import Tensor
 
 from opteq.equilibrium.proximal import BoundProximal
 from opteq.errors import IllPosedError, OptionError
-from opteq.options import positive, strict_options
+from opteq.options import positive, strict_options, whole
 from opteq.problem.curvature import Curvature, Number, largest
 from opteq.problem.similarity import expand
+from opteq.solve.anderson import Extrapolation
 from opteq.solve.layout import FlatMap
 from opteq.solve.solver import Method, Solver
+
+_RIDGE = 1e-8
 
 
 @strict_options
@@ -24,22 +28,24 @@ class ForwardBackward(Solver):
     """z <- prox_{t f}((1 - t) z + t grad S(z)): a proximal gradient step on the objective G.
 
     Converges whenever G is strongly convex, which reaches beyond contraction: for a Gaussian kernel
-    up to |W|^2 = 2.24. The step t comes from the problem's curvature, or is given. With m and L the
-    least and largest curvature of |z|^2/2 - S:
+    up to |W|^2 = 2.24. With m and L the least and largest curvature of |z|^2/2 - S, the step t is
+    2 / (L + m), which contracts by q = (L - m) / (L + m), or 1/L where no convexity is known; or it
+    is given. No plain step with t < 2/L increases G.
 
-    - `accelerate=False`: t = 2 / (L + m), rate (L - m) / (L + m), or t = 1/L where no convexity is
-      known. No step with t < 2/L increases G.
-    - `accelerate=True`: t = 1/L with Nesterov's momentum, restarted for each sample when it points
-      uphill.
+    `accelerate` extrapolates these steps as Anderson does, with a safeguard for each sample: a
+    point that does not lower the length of the step by the factor (1 + q)/2 is dropped, and the
+    plain step is taken instead. So the guarantee stays and the speed is Anderson's.
     """
 
     step: float | None = None
     accelerate: bool = True
+    memory: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.step is not None:
             positive("step", self.step)
+        whole("memory", self.memory, least=1)
 
     def start(self, map: FlatMap) -> Method:
         bound = map.bound
@@ -50,25 +56,27 @@ class ForwardBackward(Solver):
                 "Picard(damping=...) for a function.",
             )
         step = self.step_for(bound)
-        return _Accelerated(map, step) if self.accelerate else _ForwardBackward(map, step)
+        if self.accelerate:
+            return _Accelerated(map, step, Extrapolation(self.memory, _RIDGE), self._rate(bound))
+        return _ForwardBackward(map, step)
 
     def step_for(self, bound: BoundProximal) -> Number:
         """The step for this problem: a number, or one a sample."""
         if self.step is not None:
             return self.step
         curvature = bound.curvature()
-        smoothness, convexity = curvature.smoothness, curvature.convexity
-        if not math.isfinite(largest(smoothness)):
+        if not math.isfinite(largest(curvature.smoothness)):
             raise IllPosedError(
                 "The curvature of this similarity is not bounded, so no step is certain.",
                 "Give ForwardBackward(step=...), or define curvature() in your similarity.",
             )
-        if self.accelerate:
-            return 1 / smoothness
-        if isinstance(convexity, Tensor) or isinstance(smoothness, Tensor):
-            convex = torch.as_tensor(convexity).clamp(min=0).to(torch.as_tensor(smoothness))
-            return torch.where(convex > 0, 2 / (smoothness + convex), 1 / smoothness)
-        return 2 / (smoothness + convexity) if convexity > 0 else 1 / smoothness
+        return _where_convex(curvature, lambda m, L: 2 / (L + m), lambda L: 1 / L)
+
+    def _rate(self, bound: BoundProximal) -> Number:
+        """The factor by which plain steps are sure to contract; 1 if none is known."""
+        if self.step is not None:
+            return 1.0
+        return _where_convex(bound.curvature(), lambda m, L: (L - m) / (L + m), lambda L: 0 * L + 1)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.high) < 1
@@ -102,27 +110,50 @@ class _ForwardBackward(Method):
 
 
 class _Accelerated(_ForwardBackward):
-    """Momentum t_k with the gradient restart of O'Donoghue and Candes, sample by sample."""
-
-    def __init__(self, map: FlatMap, step: Number) -> None:
+    def __init__(
+        self, map: FlatMap, step: Number, extrapolation: Extrapolation, rate: Number
+    ) -> None:
         super().__init__(map, step)
-        self.last: Tensor | None = None
-        self.momentum = torch.empty(0)
+        self.extrapolation = extrapolation
+        self.progress = (1 + rate) / 2
+        self.plain: Tensor | None = None
+        self.length = self.is_plain = torch.empty(0)
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
         assert self.moved is not None
         moved = self.moved
-        if self.last is None:
-            self.last, self.momentum = moved, z.new_ones(len(z), 1)
-            return moved
-        travelled = moved - self.last
-        uphill = ((z - moved) * travelled).sum(1, keepdim=True) > 0
-        current = torch.where(uphill, 1.0, self.momentum)
-        following = (1 + (1 + 4 * current.square()).sqrt()) / 2
-        self.last, self.momentum = moved, following
-        return moved + (current - 1) / following * travelled
+        stride = moved - z
+        length = torch.linalg.vector_norm(stride, dim=1)
+        proposed = self.extrapolation.propose(z, moved, stride)
+        if self.plain is None:
+            accepted = torch.ones_like(length, dtype=torch.bool)
+            self.plain, self.length = moved, length
+        else:
+            # Without a known rate progress is 1: any shortening will do, and plain steps pass.
+            accepted = self.is_plain | (length < self.progress * self.length)
+            self.plain = torch.where(accepted[:, None], moved, self.plain)
+            self.length = torch.where(accepted, length, self.length)
+        self.is_plain = ~accepted
+        return torch.where(accepted[:, None], proposed, self.plain)
 
     def select(self, index: Tensor) -> None:
         super().select(index)
-        if self.last is not None:
-            self.last, self.momentum = self.last[index], self.momentum[index]
+        self.extrapolation.select(index)
+        if isinstance(self.progress, Tensor) and self.progress.ndim:
+            self.progress = self.progress[index]
+        if self.plain is not None:
+            self.plain, self.length = self.plain[index], self.length[index]
+            self.is_plain = self.is_plain[index]
+
+
+def _where_convex(
+    curvature: Curvature,
+    convex: Callable[[Number, Number], Number],
+    otherwise: Callable[[Number], Number],
+) -> Number:
+    """`convex(m, L)` where m = convexity is positive, `otherwise(L)` elsewhere."""
+    m, L = curvature.convexity, curvature.smoothness
+    if isinstance(m, Tensor) or isinstance(L, Tensor):
+        m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
+        return torch.where(m > 0, convex(m, L), otherwise(L))  # type: ignore[arg-type]
+    return convex(m, L) if m > 0 else otherwise(L)

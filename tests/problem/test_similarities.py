@@ -1,0 +1,213 @@
+"""Similarities: values, gradients, Hessians, bounds, and the five-line one of a user."""
+
+import math
+
+import pytest
+import torch
+
+from catalogue import SIMILARITIES, ValueOnlyGaussian
+from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
+from opteq.operators import Conv2d, Dense, PatchProjection
+from opteq.problem import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid, Similarity, laws
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
+
+
+def draw(name, batch=3, scale=1.0):
+    case = SIMILARITIES[name]
+    similarity = case.make().double()
+    u = scale * case.size * torch.randn(batch, *case.injection, dtype=torch.float64)
+    return similarity, torch.randn_like(similarity.zeros(u)), u
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_gradient_and_hessian_are_those_of_the_value(name):
+    laws.check_similarity(*draw(name))
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_hessian_stays_within_its_bounds(name):
+    """Eigenvalues of the dense Hessian, at random and at nearly critical points."""
+    for scale in (0.1, 1.0, 3.0):
+        similarity, z, u = draw(name, batch=4, scale=scale)
+        bound = similarity.bind(u)
+        low, high = bound.curvature()
+        overall = similarity.curvature()
+        for size in (0.1, 1.0, 3.0):
+            hessians = torch.stack(
+                [
+                    torch.autograd.functional.hessian(
+                        lambda s, i=i: similarity.value(s[None], u[i : i + 1]).sum(), size * z[i]
+                    ).reshape(z[i].numel(), -1)
+                    for i in range(len(z))
+                ]
+            )
+            eigenvalues = torch.linalg.eigvalsh(hessians)
+            for range_ in ((low, high), overall):
+                least, most = (torch.as_tensor(end).expand(len(z)) for end in range_)
+                assert (eigenvalues[:, 0] >= least - 1e-9).all()
+                assert (eigenvalues[:, -1] <= most + 1e-9).all()
+
+
+def test_gaussian_bounds_are_sharp():
+    """At t = gamma r^2 = 3/2 the backward bound 2 exp(-3/2) is attained, at r = 0 the forward one."""
+    similarity = Gaussian(Dense.from_weight(torch.eye(1, dtype=torch.float64)), gamma=0.8)
+    u = torch.tensor([[0.0], [math.sqrt(1.5 / 0.8)]], dtype=torch.float64)
+    product = similarity.bind(u).hessian(torch.zeros_like(u))
+    curvature = product(torch.ones_like(u))[:, 0]
+    torch.testing.assert_close(
+        curvature, torch.tensor([-1.0, GAUSSIAN_BACKWARD], dtype=torch.float64)
+    )
+
+
+def test_values_are_those_of_the_papers_table():
+    W = torch.randn(3, 4, dtype=torch.float64)
+    z, x = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    op, inner, smooth = Dense.from_weight(W), (x * z).sum(1), (z @ W.T).square().sum(1) / 2
+    torch.testing.assert_close(Linear(op).value(z, x), inner + smooth)
+    torch.testing.assert_close(Sigmoid(op).value(z, x), torch.tanh(inner) + smooth)
+    cubic = Polynomial(op, degree=3, offset=0, average=False)
+    torch.testing.assert_close(cubic.value(z, x), inner**3 + smooth)
+    averaged = Polynomial(op, degree=2, offset=1)
+    torch.testing.assert_close(
+        averaged.gradient(z, x), 2 * (inner[:, None] / 4 + 1) * x + z @ W.T @ W
+    )
+    u = torch.randn(2, 3, dtype=torch.float64)
+    r = u - z @ W.T
+    gate = torch.exp(-0.7 * r.square().sum(1))
+    torch.testing.assert_close(Gaussian(op, gamma=0.7).value(z, u), gate / 1.4)
+    torch.testing.assert_close(Gaussian(op, gamma=0.7).gradient(z, u), gate[:, None] * (r @ W))
+    torch.testing.assert_close(Gaussian(op, gamma=0.7).gates(z, u), gate)
+
+
+def test_patch_gaussian_equals_a_loop_over_patches():
+    """Equation 16 of the paper, patch by patch with explicit slices."""
+    W = Conv2d(3, 4).double()
+    H = torch.randn(2 * 2 * 2, 5, dtype=torch.float64) / 3
+    similarity = PatchGaussian(W, PatchProjection.from_weight(H, patch=2), gamma=0.6)
+    z, u = (
+        torch.randn(2, 3, 4, 6, dtype=torch.float64),
+        torch.randn(2, 4, 4, 6, dtype=torch.float64),
+    )
+    r = u - W(z)
+    value = torch.zeros(2, dtype=torch.float64)
+    gates = torch.zeros(2, 2, 2, 3, dtype=torch.float64)
+    for group in range(2):
+        for row in range(2):
+            for column in range(3):
+                cut = r[:, 2 * group : 2 * group + 2, 2 * row : 2 * row + 2]
+                patch = cut[..., 2 * column : 2 * column + 2].reshape(2, -1)
+                gate = torch.exp(-0.6 * (patch @ H).square().sum(1))
+                gates[:, group, row, column] = gate
+                value += gate / 1.2
+    torch.testing.assert_close(similarity.value(z, u), value)
+    torch.testing.assert_close(similarity.gates(z, u), gates)
+
+
+def test_gates_lie_between_zero_and_one():
+    for name in ("gaussian", "gaussian conv", "patches"):
+        similarity, z, u = draw(name)
+        gates = similarity.gates(z, u)
+        assert ((gates > 0) & (gates <= 1)).all()
+        assert len(gates) == len(u)
+
+
+def test_value_only_similarity_is_the_built_in_one():
+    W = Dense(8, 6, norm_bound=0.9).double()
+    z, u = torch.randn(4, 8, dtype=torch.float64), torch.randn(4, 6, dtype=torch.float64)
+    own, built_in = ValueOnlyGaussian(W, 0.3), Gaussian(W, gamma=0.3)
+    torch.testing.assert_close(own.value(z, u), built_in.value(z, u), rtol=0, atol=1e-14)
+    torch.testing.assert_close(own.gradient(z, u), built_in.gradient(z, u), rtol=0, atol=1e-14)
+    assert own.zeros(u).shape == (4, 8)
+
+
+def test_sums_and_multiples():
+    a, z, u = draw("gaussian")
+    b = draw("value only")[0]
+    combined = 2 * a + b * 0.5 + a
+    torch.testing.assert_close(
+        combined.value(z, u), 3 * a.value(z, u) + 0.5 * b.value(z, u), rtol=1e-12, atol=0
+    )
+    assert len(combined.terms) == 3
+    minus = (-1 * a).curvature()
+    assert (minus.low, minus.high) == (-a.curvature().high, -a.curvature().low)
+
+
+def test_curvature_sharpened_by_the_injection():
+    similarity, _, u = draw("polynomial")
+    assert largest(similarity.curvature().high) == math.inf
+    assert largest(similarity.bind(u).curvature().high) < math.inf
+    assert largest(draw("cubic")[0].bind(u).curvature().high) == math.inf
+
+
+def test_learned_gamma_stays_positive():
+    similarity = Gaussian(Dense(2, 2), gamma=0.5, learn_gamma=True)
+    assert similarity.gamma.item() == pytest.approx(0.5)
+    with torch.no_grad():
+        similarity.log_gamma.sub_(30)
+    assert similarity.gamma.item() > 0
+
+
+def test_gamma_keeps_double_precision():
+    similarity = Gaussian(Dense(2, 2), gamma=0.3).float().double()
+    assert float(similarity.gamma) == 0.3
+
+
+@pytest.mark.parametrize("gamma", [0, -1.0, float("nan"), float("inf"), "0.5", None, True])
+def test_gamma_out_of_range_is_refused(gamma):
+    with pytest.raises(OptionError, match="above 0"):
+        Gaussian(Dense(2, 2), gamma=gamma)
+
+
+def test_gamma_as_raw_parameter_is_refused():
+    with pytest.raises(OptionError, match="learn_gamma"):
+        Gaussian(Dense(2, 2), gamma=torch.nn.Parameter(torch.tensor(0.5)))
+
+
+@pytest.mark.parametrize(
+    ("similarity", "u", "error", "words"),
+    [
+        (Gaussian(Dense(4, 3)), torch.ones(2, 4), ShapeError, "shape of Wz"),
+        (Linear(Dense(4, 3)), torch.ones(2, 3), ShapeError, "shape of z"),
+        (PatchGaussian(Conv2d(2, 8)), torch.ones(1, 8, 3, 4), ShapeError, "split and patch"),
+        (Gaussian(Dense(4, 3)), torch.ones(3), ShapeError, "batch first"),
+        (Gaussian(Dense(4, 3)), torch.ones(2, 3, dtype=torch.float64), DtypeError, "float64"),
+        (Gaussian(Dense(4, 3)), torch.ones(2, 3, dtype=torch.long), DtypeError, "floating-point"),
+        (Gaussian(Dense(4, 3)), [[1.0, 2.0, 3.0]], DtypeError, "floating-point"),
+        (
+            Gaussian(Dense(4, 3)) + Gaussian(Dense(5, 3)),
+            torch.ones(2, 3),
+            ShapeError,
+            "different shapes",
+        ),
+    ],
+)
+def test_injections_that_do_not_fit_are_refused(similarity, u, error, words):
+    with pytest.raises(error, match=words):
+        similarity.bind(u).zeros()
+
+
+def test_wrong_device_is_refused():
+    with pytest.raises(DeviceError, match="Move one"):
+        Gaussian(Dense(4, 3)).bind(torch.ones(2, 3, device="meta"))
+
+
+def test_value_of_the_wrong_shape_is_refused():
+    class Wrong(Similarity):
+        def value(self, z, u):
+            return (z * u).sum()
+
+    with pytest.raises(ShapeError, match="one number a sample"):
+        Wrong().gradient(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_missing_value_is_named():
+    class Empty(Similarity):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must define value"):
+        Empty().gradient(torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_multiple_by_something_else_is_refused():
+    with pytest.raises(OptionError, match="number"):
+        Linear(Dense(2, 2)) * "2"
