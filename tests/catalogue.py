@@ -136,7 +136,7 @@ SIMILARITIES = {
     "linear": SimilarityCase(lambda: Linear(_dense()), (8,)),
     "linear conv": SimilarityCase(lambda: Linear(Conv2d(3, 4, norm_bound=0.9)), (3, 4, 4)),
     "polynomial": SimilarityCase(lambda: Polynomial(_dense(0.7)), (8,), 0.3),
-    "cubic": SimilarityCase(lambda: Polynomial(_dense(0.5), degree=3, average=False), (8,), 0.1),
+    "cubic": SimilarityCase(lambda: Polynomial(_dense(0.5), degree=3, average=False), (8,), 0.03),
     "sigmoid": SimilarityCase(lambda: Sigmoid(_dense(0.7)), (8,), 0.2),
     "sigmoid averaged": SimilarityCase(lambda: Sigmoid(_dense(0.7), average=True), (8,), 0.6),
     "gaussian": SimilarityCase(lambda: Gaussian(_dense(), gamma=0.3), (6,)),

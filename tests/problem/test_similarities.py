@@ -24,6 +24,18 @@ def test_gradient_and_hessian_are_those_of_the_value(name):
     laws.check_similarity(*draw(name))
 
 
+def dense_hessians(similarity, z, u):
+    rows = []
+    for state, injection in zip(z, u, strict=True):
+
+        def value(s, injection=injection):
+            return similarity.value(s[None], injection[None]).sum()
+
+        hessian = torch.autograd.functional.hessian(value, state)
+        rows.append(hessian.reshape(state.numel(), -1))
+    return torch.stack(rows)
+
+
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_hessian_stays_within_its_bounds(name):
     """Eigenvalues of the dense Hessian, at random and at nearly critical points."""
@@ -33,15 +45,7 @@ def test_hessian_stays_within_its_bounds(name):
         low, high = bound.curvature()
         overall = similarity.curvature()
         for size in (0.1, 1.0, 3.0):
-            hessians = torch.stack(
-                [
-                    torch.autograd.functional.hessian(
-                        lambda s, i=i: similarity.value(s[None], u[i : i + 1]).sum(), size * z[i]
-                    ).reshape(z[i].numel(), -1)
-                    for i in range(len(z))
-                ]
-            )
-            eigenvalues = torch.linalg.eigvalsh(hessians)
+            eigenvalues = torch.linalg.eigvalsh(dense_hessians(similarity, size * z, u))
             for range_ in ((low, high), overall):
                 least, most = (torch.as_tensor(end).expand(len(z)) for end in range_)
                 assert (eigenvalues[:, 0] >= least - 1e-9).all()
@@ -49,7 +53,7 @@ def test_hessian_stays_within_its_bounds(name):
 
 
 def test_gaussian_bounds_are_sharp():
-    """At t = gamma r^2 = 3/2 the backward bound 2 exp(-3/2) is attained, at r = 0 the forward one."""
+    """At gamma r^2 = 3/2 the backward bound 2 exp(-3/2) is attained, at r = 0 the forward one."""
     similarity = Gaussian(Dense.from_weight(torch.eye(1, dtype=torch.float64)), gamma=0.8)
     u = torch.tensor([[0.0], [math.sqrt(1.5 / 0.8)]], dtype=torch.float64)
     product = similarity.bind(u).hessian(torch.zeros_like(u))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from opteq.equilibrium.base import State, as_tuple, like, pull_back
 from opteq.errors import HigherOrderError
-from opteq.gradient.dependencies import leaves, tensors_in
+from opteq.gradient.dependencies import leaves, substitute, tensors_in
 
 Map = Callable[[State], State]
 AdjointSolve = Callable[[Map, State, State], State]
@@ -26,7 +26,7 @@ class Rules:
     higher: AdjointSolve
 
 
-def attach_implicit(map: Map, state: State, rules: Rules, depends: Any = None) -> State:
+def attach_implicit(map: Map, state: State, rules: Rules) -> State:
     """`state`, a fixed point of `map`, with its derivative in everything that `map` depends on.
 
     The differential of z = T(z) is dz = (I - J)^-1 dT, so a gradient g of the state becomes the
@@ -35,15 +35,15 @@ def attach_implicit(map: Map, state: State, rules: Rules, depends: Any = None) -
 
     Under `create_graph` two things are added, so that gradients of any order are right. w is
     itself the fixed point of w -> g + J'w and is attached in the same way. And the derivative of
-    T(z) in the tensors it depends on (found in `depends`, by default the map) is taken at the
-    attached z instead of the constant one: a term of value zero whose derivative in z is not.
+    T(z) in the tensors that the map holds is taken at the attached z instead of the constant one:
+    a term of value zero whose derivative in z is not.
     """
     constant = like(state, tuple(part.detach() for part in as_tuple(state)))
     with torch.enable_grad():
         image = as_tuple(map(constant))
     if not any(part.requires_grad for part in image):
         return constant
-    tensors = tensors_in(map if depends is None else depends)
+    tensors = tensors_in(map)
     call = _Call(map, rules, constant, image, tensors)
     outputs = _Attach.apply(call, *as_tuple(constant), *image, *tensors)
     return like(state, outputs)  # type: ignore[arg-type]
@@ -110,35 +110,38 @@ class _Attach(torch.autograd.Function):
             if torch.is_grad_enabled():
                 call.refuse_unseen_dependencies()
                 higher = Rules(call.rules.higher, call.rules.higher)
-                depends = (g, state, call.tensors)
-                w = attach_implicit(_adjoint_map(call.map, state, g), w, higher, depends)
+                w = attach_implicit(_AdjointMap(call.map, state, g), w, higher)
                 corrections = _at_attached_state(call, state, constant, w)
         return None, *(None for _ in grads), *as_tuple(w), *corrections
 
 
-def _adjoint_map(map: Map, state: State, g: State) -> Map:
+class _AdjointMap:
     """w -> g + J'w, differentiable in w, g, the state and whatever the map depends on."""
 
-    def apply(w: State) -> State:
-        with torch.enable_grad():
-            inputs = as_tuple(state)
-            products = _products(map, state, inputs, w)
-            return like(w, tuple(a + b for a, b in zip(as_tuple(g), products, strict=True)))
+    def __init__(self, map: Map, state: State, g: State) -> None:
+        self.map, self.state, self.g = map, state, g
 
-    return apply
+    def __call__(self, w: State) -> State:
+        with torch.enable_grad():
+            products = _products(self.map, self.state, as_tuple(self.state), w)
+            return like(w, tuple(a + b for a, b in zip(as_tuple(self.g), products, strict=True)))
 
 
 def _at_attached_state(
     call: _Call, state: State, constant: State, w: State
 ) -> tuple[Tensor | None, ...]:
-    """The gradient in `call.tensors` at the attached state minus that at the constant one."""
-    tensors = tuple(call.tensors)
+    """The partial derivatives in `call.tensors` at the attached state minus those at the constant
+    one. Partial: the tensors may depend on each other and the state depends on all of them, so
+    each is put behind a wall."""
     wall = _Wall()
-    walled = like(state, tuple(_Pass.apply(wall, part) for part in as_tuple(state)))  # type: ignore
+    walled = tuple(_Pass.apply(wall, tensor) for tensor in call.tensors)
+    table = {id(a): b for a, b in zip(call.tensors, walled, strict=True)}
+    twin = substitute(call.map, table)  # type: ignore[arg-type]
+    attached = like(state, tuple(_Pass.apply(wall, part) for part in as_tuple(state)))  # type: ignore
     wall.closed = True
-    here = _products(call.map, walled, tensors, w)
+    here = _products(twin, attached, walled, w)  # type: ignore[arg-type]
+    there = _products(twin, constant, walled, w)  # type: ignore[arg-type]
     wall.closed = False
-    there = _products(call.map, constant, tensors, w)
     return tuple(a - b for a, b in zip(here, there, strict=True))
 
 

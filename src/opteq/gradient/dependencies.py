@@ -1,7 +1,8 @@
-"""Which tensors a map depends on."""
+"""Which tensors a map depends on, and the same map with others in their place."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -31,6 +32,43 @@ def tensors_in(thing: Any) -> list[Tensor]:
         elif hasattr(item, "__dict__"):
             waiting.extend(vars(item).values())
     return found
+
+
+def substitute(thing: Any, table: dict[int, Tensor]) -> Any:
+    """A copy of `thing` in which the tensors whose ids are in `table` are replaced.
+
+    Only what leads to a replaced tensor is copied; the rest is shared.
+    """
+    done: dict[int, Any] = {}
+
+    def visit(item: Any) -> Any:
+        if item is None or isinstance(item, _OPAQUE):
+            return item
+        if id(item) not in done:
+            done[id(item)] = item
+            done[id(item)] = replace(item)
+        return done[id(item)]
+
+    def replace(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return table.get(id(item), item)
+        if isinstance(item, dict):
+            twin = copy.copy(item)
+            twin.update((key, visit(value)) for key, value in item.items())
+            return twin if any(twin[key] is not value for key, value in item.items()) else item
+        if isinstance(item, (list, tuple)):
+            parts = [visit(value) for value in item]
+            changed = any(a is not b for a, b in zip(parts, item, strict=True))
+            return type(item)(parts) if changed else item
+        if hasattr(item, "__dict__"):
+            state = visit(vars(item))
+            if state is not vars(item):
+                twin = copy.copy(item)
+                vars(twin).update(state)
+                return twin
+        return item
+
+    return visit(thing)
 
 
 def leaves(nodes: Iterable[Any]) -> set[int]:

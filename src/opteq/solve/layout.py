@@ -40,7 +40,7 @@ class Layout:
         )
 
     def pack(self, state: State) -> Tensor:
-        rows = [p.reshape(len(p), -1) for p in as_tuple(state)]
+        rows = [p.reshape(len(p), n) for p, n in zip(as_tuple(state), self.sizes, strict=True)]
         return (rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(self.work_dtype)
 
     def unpack(self, flat: Tensor) -> State:

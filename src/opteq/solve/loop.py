@@ -51,6 +51,11 @@ def solve(
     return solution
 
 
+def _looks_each_step(z: Tensor) -> bool:
+    """Whether looking at a result is free, or must wait for the device."""
+    return z.device.type == "cpu"
+
+
 def judge(T: Callable[[Any], Any], state: State, solver: Solver, steps: int) -> Solution:
     """The Solution of a state that was reached in `steps` steps by other means: one evaluation
     says whether it is an equilibrium."""
@@ -113,9 +118,12 @@ class Rows:
         size, scale, residual = measured
         working = ~self.done
         finite = size.isfinite() & scale.isfinite()
-        better = working & finite & (residual < self.residual)
+        within = size <= (solver.tol * scale).clamp(min=solver.atol)
+        # With an absolute tolerance the iterate that ends the solve need not be the best one
+        # relative to its size.
+        better = working & finite & (within | (residual < self.residual))
         # No copy while every sample improves, which is the rule.
-        if z.device.type == "cpu" and bool(better.all()):
+        if _looks_each_step(z) and bool(better.all()):
             self.best, self.residual = z, residual
             self.best_step = torch.full_like(self.best_step, step)
         else:
@@ -126,7 +134,6 @@ class Rows:
             self.first_gap = size
         self.last_gap = torch.where(working, size, self.last_gap)
         self.steps = torch.where(working, step, self.steps)
-        within = size <= (solver.tol * scale).clamp(min=solver.atol)
         self.converged = self.converged | (working & finite & within)
         self.broken = self.broken | (working & ~finite)
 
@@ -136,12 +143,13 @@ class Rows:
         never = self.broken & self.residual.isinf()
         quiet = (taken - self.best_step) > max(5, taken // 4)
         ran_away = ~(self.last_gap <= 10 * self.first_gap)
+        rounding = (self.residual < 50 * eps) | (quiet & (self.residual < 1e3 * eps))
         rules = (
             (self.converged, Status.CONVERGED),
             (never, Status.BAD_INPUT),
             (self.broken, Status.NOT_FINITE),
             (ran_away, Status.DIVERGED),
-            (quiet & (self.residual < 1e3 * eps), Status.PRECISION),
+            (rounding, Status.PRECISION),
             (quiet, Status.STALLED),
         )
         codes = torch.full_like(self.steps, code(Status.MAX_STEPS))
@@ -189,7 +197,7 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
             if recorder is not None:
                 recorder.record(rows, method.map, z, measured.residual)
             rows.observe(z, measured, taken, solver)
-            if z.device.type == "cpu" or taken % _LOOK_EVERY == 0:
+            if _looks_each_step(z) or taken % _LOOK_EVERY == 0:
                 finished = int(rows.done.sum())
                 if finished == len(z):
                     break

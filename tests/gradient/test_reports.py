@@ -1,0 +1,140 @@
+"""The backward solve says how it went."""
+
+import math
+
+import pytest
+import torch
+
+import opteq
+from opteq.errors import NotConvergedError, NotConvergedWarning, OptionError, UnknownOptionError
+from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.operators import Dense
+from opteq.problem import Gaussian, Linear, NonNegative, Problem, Tanh
+from opteq.solve import Anderson, Picard, Status
+from opteq.solve.conjugate_gradients import conjugate_gradients
+
+
+def stiff(**options):
+    problem = Problem(penalty=Tanh(), similarity=Linear(Dense(30, 30, norm_bound=0.999))).double()
+    solver = Anderson(tol=1e-10, max_steps=2000)
+    u = 0.1 * torch.randn(3, 30, dtype=torch.float64)
+    return opteq.Equilibrium(problem, solver=solver, gradient=Implicit(**options)), u
+
+
+def test_adjoint_is_part_of_the_solution():
+    layer, u = stiff()
+    solution = layer.solve(u)
+    assert solution.adjoint is None
+    solution.state.sum().backward()
+    assert bool(solution.adjoint.converged.all())
+    assert float(solution.adjoint.residual.max()) <= 1e-10
+    assert int(solution.adjoint.steps.max()) > 1
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": Picard()}], ids=["cg", "picard"])
+def test_failed_backward_solve_warns(options):
+    layer, u = stiff(max_steps=2, **options)
+    solution = layer.solve(u)
+    with pytest.warns(NotConvergedWarning, match="The backward solve failed"):
+        solution.state.sum().backward()
+    assert not solution.adjoint.converged.any()
+    assert solution.adjoint.status == [Status.MAX_STEPS] * 3
+
+
+def test_failed_backward_solve_raises_on_request():
+    layer, u = stiff(max_steps=2, on_failure="raise")
+    with pytest.raises(NotConvergedError, match="backward"):
+        layer(u).sum().backward()
+
+
+def test_own_tolerance_is_respected():
+    steps = []
+    for tol in (1e-2, 1e-8):
+        torch.manual_seed(0)
+        layer, u = stiff(tol=tol)
+        solution = layer.solve(u)
+        solution.state.sum().backward()
+        assert float(solution.adjoint.residual.max()) <= tol
+        steps.append(int(solution.adjoint.steps.max()))
+    assert steps[0] < steps[1]
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom(), OneStep()])
+def test_bad_sample_does_not_spoil_the_gradient_of_the_weights(rule):
+    problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4)).double()
+    layer = opteq.Equilibrium(
+        problem, solver=Anderson(tol=1e-12, on_failure="ignore"), gradient=rule
+    )
+    u = torch.randn(4, 5, dtype=torch.float64)
+    good = torch.tensor([0, 1, 3])
+    (expected,) = torch.autograd.grad(layer(u[good]).square().sum(), list(layer.parameters()))
+    u[2, 0] = math.nan
+    (found,) = torch.autograd.grad(layer(u).square().sum(), list(layer.parameters()))
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_batch_of_bad_samples_gives_no_gradient_but_no_error():
+    problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4))
+    layer = opteq.Equilibrium(problem, solver=Anderson(on_failure="ignore"))
+    z = layer(torch.full((2, 5), math.nan))
+    assert not z.requires_grad
+    assert torch.equal(z, torch.zeros(2, 6))
+
+
+def test_conjugate_gradients_against_a_dense_solve():
+    A = torch.randn(5, 8, 8, dtype=torch.float64)
+    A = A @ A.mT + 0.1 * torch.eye(8, dtype=torch.float64)
+    b = torch.randn(5, 8, dtype=torch.float64)
+    system = lambda v: torch.einsum("bij,bj->bi", A, v)  # noqa: E731
+    outcome = conjugate_gradients(system, b, tol=1e-12, max_steps=100)
+    assert bool(outcome.converged.all())
+    torch.testing.assert_close(outcome.state, torch.linalg.solve(A, b), rtol=0, atol=1e-8)
+
+
+def test_conjugate_gradients_keep_bad_samples_apart():
+    diagonal = torch.tensor([[2.0, 1.0], [1.0, -1.0], [3.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    b = torch.ones(4, 2, dtype=torch.float64)
+    b[2, 0] = math.nan
+    b[3] = 0
+    outcome = conjugate_gradients(lambda v: diagonal * v, b, tol=1e-12, max_steps=10)
+    kinds = [Status.CONVERGED, Status.INDEFINITE, Status.BAD_INPUT, Status.CONVERGED]
+    assert outcome.status == kinds
+    torch.testing.assert_close(outcome.state[0], torch.tensor([0.5, 1.0], dtype=torch.float64))
+    assert torch.equal(outcome.state[3], torch.zeros(2, dtype=torch.float64))
+
+
+def test_unrolled_layer_is_its_steps_and_judges_itself():
+    problem = Problem(penalty=Tanh(), similarity=Linear(Dense(6, 6, norm_bound=0.9))).double()
+    u = torch.randn(3, 6, dtype=torch.float64)
+    solver = Anderson(tol=1e-6, on_failure="ignore")
+    short = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=3))
+    z = torch.zeros_like(u)
+    for _ in range(3):
+        z = problem.map(z, u)
+    solution = short.solve(u, trace=True)
+    torch.testing.assert_close(solution.state, z)
+    assert not solution.converged.any()
+    assert solution.trace.residual.shape == (3, 3)
+    with torch.no_grad():
+        assert torch.equal(short(u), solution.state)
+    long = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=300))
+    assert bool(long.solve(u).converged.all())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: Phantom(step=3), UnknownOptionError, "'steps'"),
+        (lambda: Phantom(steps=0), OptionError, "at least 1"),
+        (lambda: Phantom(damping=0), OptionError, "(0, 1]"),
+        (lambda: Unrolled(steps=0), OptionError, "at least 1"),
+        (lambda: Implicit(tol=-1), OptionError, "at least 0"),
+        (lambda: Implicit(solver="cg"), OptionError, "Anderson()"),
+        (lambda: Implicit(on_failure="stop"), UnknownOptionError, "ignore"),
+        (lambda: OneStep(steps=2), UnknownOptionError, "no option 'steps'"),
+    ],
+)
+def test_bad_options_are_refused(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
