@@ -67,4 +67,5 @@ def fraction(name: str, value: float) -> float:
 
 
 def is_number(value: object) -> bool:
+    """Whether `value` is an int or a float; True and False are neither."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

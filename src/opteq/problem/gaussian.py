@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable
 
@@ -97,9 +98,12 @@ class BoundGaussian(BoundSimilarity):
         gamma: Gamma,
         axes: tuple[int, ...],
         curvature: Callable[[], Curvature],
+        dtype: torch.dtype,
     ) -> None:
         self.forward, self.target, self.gamma = forward, target, gamma
         self.axes, self._curvature = axes, curvature
+        # Of the injection: under autocast the projected target has a lower precision.
+        self.dtype = dtype
 
     def _gated(self, z: Tensor) -> tuple[Tensor, Tensor]:
         q = self.target - self.forward(z)
@@ -131,11 +135,12 @@ class BoundGaussian(BoundSimilarity):
 
     def zeros(self) -> Tensor:
         shape = self.forward.domain_shape(tuple(self.target.shape[1:]))
-        return self.target.new_zeros((len(self.target), *shape))
+        return self.target.new_zeros((len(self.target), *shape), dtype=self.dtype)
 
     def select(self, index: Tensor) -> BoundGaussian:
-        target = self.target[index]
-        return BoundGaussian(self.forward, target, self.gamma, self.axes, self._curvature)
+        twin = copy.copy(self)
+        twin.target = self.target[index]
+        return twin
 
     def curvature(self) -> Curvature:
         return self._curvature()
@@ -153,7 +158,7 @@ class Gaussian(GaussianKernel):
 
     def _bind(self, u: Tensor) -> BoundGaussian:
         axes = tuple(range(1, u.ndim))
-        return BoundGaussian(self.operator, u, self.gamma, axes, self.curvature)
+        return BoundGaussian(self.operator, u, self.gamma, axes, self.curvature, u.dtype)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit()
@@ -182,7 +187,8 @@ class PatchGaussian(GaussianKernel):
     def _bind(self, u: Tensor) -> BoundGaussian:
         forward = Composition(self.projection, self.operator)
         # Axes of a projected batch: sample, channel group, hidden, row, column.
-        return BoundGaussian(forward, self.projection(u), self.gamma, (2,), self.curvature)
+        target = self.projection(u)
+        return BoundGaussian(forward, target, self.gamma, (2,), self.curvature, u.dtype)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit() * self.projection.norm_limit()

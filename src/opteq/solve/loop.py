@@ -78,6 +78,7 @@ class Measured(NamedTuple):
 
 
 def measure(image: Tensor, gap: Tensor) -> Measured:
+    """How far a point is from being a fixed point."""
     size = torch.linalg.vector_norm(gap, dim=1)
     scale = torch.linalg.vector_norm(image, dim=1)
     return Measured(size, scale, torch.where(size == 0, size, size / scale))

@@ -1,0 +1,238 @@
+"""The layer as a module: it lives with everything torch offers."""
+
+import copy
+import io
+import warnings
+
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+
+import opteq
+from opteq.errors import (
+    DeviceError,
+    DtypeError,
+    IllPosedError,
+    OptionError,
+    ShapeError,
+    UnknownOptionError,
+)
+from opteq.gradient import Implicit, Phantom, Unrolled
+from opteq.operators import Conv2d, Dense, PatchProjection
+from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Polynomial, Problem
+from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
+
+
+def geq(**options):
+    similarity = PatchGaussian(
+        Conv2d(6, 4, norm_bound=0.9), PatchProjection(split=2, hidden=8), gamma=0.3
+    )
+    return opteq.Equilibrium(Problem(penalty=NonNegative(), similarity=similarity), **options)
+
+
+def dense(norm_bound=0.9, kernel=Gaussian, **options):
+    problem = Problem(penalty=NonNegative(), similarity=kernel(Dense(5, 5, norm_bound=norm_bound)))
+    return opteq.Equilibrium(problem, **options)
+
+
+def test_call_is_the_state_of_solve():
+    layer, u = geq(), torch.randn(3, 4, 4, 4)
+    z, solution = layer(u), layer.solve(u)
+    assert torch.equal(z, solution.state)
+    assert z.requires_grad
+    assert z.shape == (3, 6, 4, 4)
+
+
+def test_deepcopy_is_independent():
+    layer, u = geq(), torch.randn(3, 4, 4, 4)
+    layer.solve(u)
+    twin = copy.deepcopy(layer)
+    assert torch.equal(twin(u), layer(u))
+    with torch.no_grad():
+        next(twin.parameters()).mul_(0.5)
+    assert not torch.equal(twin(u), layer(u))
+
+
+def test_state_dict_round_trip():
+    layer, other, u = geq(), geq(), torch.randn(3, 4, 4, 4)
+    assert not torch.equal(other(u), layer(u))
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other(u), layer(u))
+
+
+def test_double_precision_is_one_call():
+    layer = geq(solver=Anderson(tol=1e-12)).double()
+    solution = layer.solve(torch.randn(3, 4, 4, 4, dtype=torch.float64))
+    assert solution.state.dtype == torch.float64
+    assert bool(solution.converged.all())
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom()])
+def test_autocast_computes_in_low_precision_and_trains(rule):
+    layer = geq(solver=Anderson(tol=3e-2), gradient=rule)
+    u = torch.randn(3, 4, 4, 4)
+    exact = layer(u)
+    exact.square().sum().backward()
+    expected = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        solution = layer.solve(u)
+        loss = solution.state.float().square().sum()
+    loss.backward()
+    assert bool(solution.converged.all())
+    assert solution.state.dtype == torch.float32
+    torch.testing.assert_close(solution.state, exact, rtol=0.1, atol=0.05)
+    for p, e in zip(layer.parameters(), expected, strict=True):
+        cosine = torch.nn.functional.cosine_similarity(p.grad.flatten(), e.flatten(), dim=0)
+        assert float(cosine) > 0.98
+
+
+@pytest.mark.filterwarnings("default")
+def test_compiled_map_gives_the_same_answer():
+    torch.manual_seed(1)
+    plain = geq(solver=Anderson(tol=1e-5))
+    torch.manual_seed(1)
+    compiled = geq(solver=Anderson(tol=1e-5), compile=True)
+    for batch in (3, 5):
+        u = torch.randn(batch, 4, 4, 4)
+        results = []
+        for layer in (plain, compiled):
+            layer.zero_grad()
+            z = layer(u)
+            z.square().sum().backward()
+            results.append([z, *(p.grad for p in layer.parameters())])
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def _distributed_worker(rank, port, u, queue):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
+    )
+    torch.manual_seed(0)
+    layer = DistributedDataParallel(geq(solver=Anderson(tol=1e-10)).double())
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        layer(u[rank::2]).square().sum(dim=(1, 2, 3)).mean().backward()
+        optimiser.step()
+    queue.put((rank, [p.detach().numpy().copy() for p in layer.parameters()]))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_train_like_one(free_port):
+    u = torch.randn(4, 4, 4, 4, dtype=torch.float64)
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    workers = [
+        context.Process(target=_distributed_worker, args=(rank, free_port, u, queue))
+        for rank in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    found = dict(queue.get() for _ in workers)
+    for worker in workers:
+        worker.join(timeout=60)
+        assert worker.exitcode == 0
+    torch.manual_seed(0)
+    layer = geq(solver=Anderson(tol=1e-10)).double()
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        layer(u).square().sum(dim=(1, 2, 3)).mean().backward()
+        optimiser.step()
+    for i, parameter in enumerate(layer.parameters()):
+        for rank in range(2):
+            torch.testing.assert_close(torch.from_numpy(found[rank][i]), parameter.detach())
+
+
+def test_training_lowers_the_loss_and_keeps_the_bound():
+    layer = torch.nn.Sequential(torch.nn.Linear(10, 5), dense(), torch.nn.Linear(5, 2))
+    x = torch.randn(64, 10)
+    labels = (x[:, 0] > 0).long()
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.05)
+    losses = []
+    for _ in range(40):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(layer(x), labels)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+        assert layer[1].problem.similarity.operator.norm() <= 0.9
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: dense(1.2, solver=Picard()), "use ForwardBackward()"),
+        (lambda: dense(1.2, solver=Anderson()), "use ForwardBackward()"),
+        (lambda: dense(1.2, solver=Broyden()), "use ForwardBackward()"),
+        (lambda: dense(1.2, solver=ForwardBackward(), gradient=Phantom()), "Use Implicit()"),
+        (lambda: dense(1.6, solver=ForwardBackward()), "below 1.4969"),
+        (lambda: dense(1.0, kernel=Linear, solver=ForwardBackward()), "below 1 for a linear"),
+    ],
+)
+def test_ill_posed_norm_bounds_are_refused_with_the_way_out(call, words):
+    with pytest.raises(IllPosedError) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: dense(1.2, solver=ForwardBackward()),
+        lambda: dense(1.2, solver=ForwardBackward(), gradient=Unrolled()),
+        lambda: dense(1.2, allow_uncertified=True),
+        lambda: dense(0.999, kernel=Linear),
+        lambda: dense(0.9, kernel=Polynomial),  # nothing is certain, each Solution tells
+        lambda: dense(None),  # no bound asked for, none checked
+    ],
+)
+def test_other_choices_are_left_to_the_user(call):
+    call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: opteq.Equilibrium(NonNegative()), OptionError, "Problem(penalty="),
+        (lambda: dense(solver="anderson"), OptionError, "Anderson()"),
+        (lambda: dense(gradient="implicit"), OptionError, "Implicit()"),
+        (lambda: dense(solvers=Anderson()), UnknownOptionError, "'solver'"),
+        (lambda: dense()(torch.ones(2, 5), torch.ones(3, 5)), ShapeError, "start of the state"),
+        (lambda: dense()(torch.ones(2, 5), (torch.ones(2, 5),)), ShapeError, "start of the state"),
+        (lambda: dense()(torch.ones(2, 5), torch.ones(2, 5).double()), DtypeError, "Convert"),
+        (
+            lambda: dense()(torch.ones(2, 5), torch.ones(2, 5, device="meta")),
+            DeviceError,
+            "Move one",
+        ),
+        (lambda: dense()(torch.ones(2, 4)), ShapeError, "5 entries"),
+        (lambda: dense()(torch.ones(2, 5).double()), DtypeError, "layer.to(torch.float64)"),
+    ],
+)
+def test_bad_calls_are_refused_with_a_remedy(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_nothing_is_printed_or_warned_when_all_is_well(capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        geq()(torch.randn(2, 4, 4, 4)).sum().backward()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_layer_prints_its_choices():
+    text = repr(dense(solver=Picard(tol=1e-3)))
+    assert "Picard(tol=0.001" in text
+    assert "norm_bound=0.9" in text

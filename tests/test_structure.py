@@ -1,0 +1,128 @@
+"""The package as a whole: public names, one direction of imports, options that are checked."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opteq
+from opteq.errors import OpteqError, UnknownOptionError, nearest
+from opteq.operators import AveragePool, Conv2d, Dense, DepthwiseSeparable, PatchProjection
+from opteq.solve import Solver
+
+ROOT = Path(opteq.__file__).parent
+FLOW = ["errors", "options", "operators", "problem", "equilibrium", "solve", "gradient", "layer"]
+PUBLIC = {
+    "opteq.operators": ["Dense", "Conv2d"],
+    "opteq.problem": [
+        "NonNegative",
+        "Shrinkage",
+        "Linear",
+        "Polynomial",
+        "Sigmoid",
+        "Gaussian",
+        "PatchGaussian",
+        "Similarity",
+        "Problem",
+    ],
+    "opteq.solve": ["solve", "Picard", "Anderson", "Broyden", "ForwardBackward"],
+    "opteq.gradient": ["Implicit", "Phantom", "OneStep", "Unrolled"],
+    "opteq": ["Equilibrium"],
+}
+
+
+def modules():
+    return [
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages([str(ROOT)], prefix="opteq.")
+    ]
+
+
+def public_classes():
+    for package in ("operators", "problem", "solve", "gradient"):
+        module = importlib.import_module(f"opteq.{package}")
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing):
+                yield thing
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_public_names_exist(package):
+    module = importlib.import_module(package)
+    for name in PUBLIC[package]:
+        assert getattr(module, name)
+        assert name in module.__all__
+
+
+def test_imports_point_one_way():
+    for path in ROOT.rglob("*.py"):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opteq."):
+                source = node.module.split(".")[1]
+                assert FLOW.index(source) <= FLOW.index(room), f"{path} imports {node.module}"
+
+
+def test_every_public_object_is_documented():
+    undocumented = [
+        f"{module.__name__}.{name}"
+        for module in modules()
+        for name, thing in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(thing) or inspect.isfunction(thing))
+        and thing.__module__ == module.__name__
+        and not inspect.getdoc(thing)
+    ]
+    undocumented += [module.__name__ for module in modules() if not module.__doc__]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        cls
+        for cls in public_classes()
+        if (
+            not inspect.isabstract(cls)
+            and (issubclass(cls, Solver) or cls in (Dense, Conv2d, DepthwiseSeparable))
+        )
+        or cls in (AveragePool, PatchProjection)
+    ],
+)
+def test_misspelt_options_name_the_nearest(cls):
+    name = list(inspect.signature(cls).parameters)[-1]
+    with pytest.raises(UnknownOptionError, match=f"Did you mean '{name}'"):
+        cls(**{name[:-1] + "x" + name[-1]: 1})
+
+
+def test_nearest_lists_everything_when_nothing_is_near():
+    assert nearest("zzz", ["tol", "damping"]) == "Known: damping, tol."
+    assert nearest("zzz", []) == "It takes no options."
+
+
+def test_errors_carry_problem_and_remedy():
+    error = OpteqError("It broke.", "Mend it.")
+    assert (error.problem, error.remedy, str(error)) == (
+        "It broke.",
+        "Mend it.",
+        "It broke. Mend it.",
+    )
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, opteq; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nothing_here"):
+        _ = opteq.nothing_here
+    assert "Equilibrium" in dir(opteq)
