@@ -44,10 +44,7 @@ _LARGEST_TORUS = 24
 
 def dense_norm(matrix: Tensor) -> Tensor:
     """Largest singular value of each matrix of a batch (differentiable)."""
-    if matrix.numel() == 0:
-        return matrix.new_zeros(matrix.shape[:-2], dtype=torch.float64)
-    wide = matrix.to(torch.complex128 if matrix.is_complex() else torch.float64)
-    return torch.linalg.matrix_norm(wide, ord=2) * _ROUNDING
+    return torch.linalg.matrix_norm(_double(matrix), ord=2) * _ROUNDING
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def _phases(angles: Tensor, taps: int, stride: int) -> Tensor:
 
 def convolution_norm(kernel: Tensor, geometry: ConvolutionGeometry) -> float:
     """The least of the upper bounds that can be had at reasonable cost."""
-    kernel = kernel.detach()
+    kernel = _double(kernel.detach())
     points = _FINEST if min(kernel.shape[:2]) <= _FINEST_CHANNELS else _FINE
     grids = [_any_size_grid(kernel, geometry, points)]
     if geometry.image_size is not None:
@@ -107,6 +104,7 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     The maximum over angles is searched without a graph; the singular value at the angle that
     attains it is then computed again with one.
     """
+    kernel = _double(kernel)
     grids = [] if geometry.image_size is None else _torus_grids(kernel, geometry, twists=(0.5,))
     grid = grids[0] if grids else _any_size_grid(kernel, geometry, _COARSE)
     with torch.no_grad():
@@ -173,3 +171,9 @@ def _angles(count: int, offset: float, like: Tensor) -> Tensor:
 def gram_norm(gram: Tensor) -> float:
     """|A| from A'A in float64."""
     return math.sqrt(float(torch.linalg.eigvalsh(gram.double())[-1])) * _ROUNDING
+
+
+def _double(tensor: Tensor) -> Tensor:
+    """In float64, on the CPU if the device has none."""
+    dtype = torch.complex128 if tensor.is_complex() else torch.float64
+    return tensor.to("cpu" if tensor.device.type == "mps" else tensor.device, dtype)

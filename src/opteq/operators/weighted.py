@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -28,13 +29,17 @@ class _NormCache:
     weight: Tensor | None = None
     norm: float = math.nan
 
-    def holds(self, weight: Tensor) -> bool:
+    def get(self, weight: Tensor, compute: Callable[[Tensor], float]) -> float:
         known = self.weight
-        return (
-            known is not None
-            and (known.dtype, known.device) == (weight.dtype, weight.device)
-            and torch.equal(known, weight)
-        )
+        if (
+            known is None
+            or (known.dtype, known.device) != (weight.dtype, weight.device)
+            or not torch.equal(known, weight)
+        ):
+            finite = bool(weight.isfinite().all())
+            self.norm = compute(weight) if finite else math.nan
+            self.weight = weight.detach().clone()
+        return self.norm
 
 
 class WeightedOperator(LinearOperator):
@@ -60,7 +65,7 @@ class WeightedOperator(LinearOperator):
             positive("norm_bound", norm_bound)
         self.norm_bound = norm_bound
         self._scaled = not trained
-        self._cache = _NormCache()
+        self._weight_norm, self._raw_norm = _NormCache(), _NormCache()
         if trained:
             self.raw = nn.Parameter(weight)
         else:
@@ -79,7 +84,7 @@ class WeightedOperator(LinearOperator):
         """The weight that is applied. Computed at each access: see `freeze`."""
         if self._scaled or self.norm_bound is None:
             return self.raw
-        norm = self.differentiable_norm(self.raw)
+        norm = self._norm_of_raw()
         # Rounding the scaled weight moves its norm by at most eps * sqrt(rank) of itself.
         slack = 1 + torch.finfo(self.raw.dtype).eps * math.sqrt(min(self._matrix_shape()))
         limit = (norm * slack).clamp(min=self.norm_bound)
@@ -87,13 +92,16 @@ class WeightedOperator(LinearOperator):
         scale = torch.full_like(limit, self.norm_bound) / limit
         return (self.raw * scale).to(self.raw.dtype)
 
+    def _norm_of_raw(self) -> Tensor:
+        """With its gradient where one is needed; otherwise computed once for the same weights."""
+        if torch.is_grad_enabled() and self.raw.requires_grad:
+            return self.differentiable_norm(self.raw)
+        norm = self._raw_norm.get(self.raw, lambda raw: float(self.differentiable_norm(raw)))
+        return torch.tensor(norm, dtype=torch.float64)
+
     def norm(self) -> float:
         with torch.no_grad():
-            weight = self.weight
-            if not self._cache.holds(weight):
-                norm = self.tight_norm(weight) if bool(weight.isfinite().all()) else math.nan
-                self._cache.weight, self._cache.norm = weight.clone(), norm
-        return self._cache.norm
+            return self._weight_norm.get(self.weight, self.tight_norm)
 
     def norm_limit(self) -> float:
         trained = isinstance(self.raw, nn.Parameter) or self.norm_bound is not None

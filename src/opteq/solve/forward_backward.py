@@ -83,6 +83,8 @@ class ForwardBackward(Solver):
 
 
 class _ForwardBackward(Method):
+    extrapolates = False
+
     def __init__(self, map: FlatMap, step: Number) -> None:
         super().__init__(map)
         self.step = step
@@ -110,6 +112,8 @@ class _ForwardBackward(Method):
 
 
 class _Accelerated(_ForwardBackward):
+    extrapolates = True
+
     def __init__(
         self, map: FlatMap, step: Number, extrapolation: Extrapolation, rate: Number
     ) -> None:

@@ -191,6 +191,7 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
     rows, retired, taken = Rows.begin(z), [], 0
     if solver.max_steps and len(z):
         method = solver.start(FlatMap(T, layout))
+        looks = _looks_each_step(z)
         for taken in range(1, solver.max_steps + 1):
             image = method.evaluate(z)
             gap = image - z
@@ -198,7 +199,8 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
             if recorder is not None:
                 recorder.record(rows, method.map, z, measured.residual)
             rows.observe(z, measured, taken, solver)
-            if _looks_each_step(z) or taken % _LOOK_EVERY == 0:
+            finished = None
+            if looks or taken % _LOOK_EVERY == 0:
                 finished = int(rows.done.sum())
                 if finished == len(z):
                     break
@@ -208,8 +210,11 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
                     rows = rows.select(keep)
                     z, image, gap = z[keep], image[keep], gap[keep]
                     method.select(keep)
-            following = method.map.project(method.update(z, image, gap))
-            z = torch.where(rows.done[:, None], z, following)
+                    finished = 0
+            following = method.update(z, image, gap)
+            if method.extrapolates:
+                following = method.map.project(following)
+            z = following if finished == 0 else torch.where(rows.done[:, None], z, following)
     return _assemble([*retired, rows], layout, taken, recorder)
 
 

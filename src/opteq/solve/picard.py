@@ -31,6 +31,8 @@ class Picard(Solver):
 
 
 class _Picard(Method):
+    extrapolates = False
+
     def __init__(self, map: FlatMap, damping: float) -> None:
         super().__init__(map)
         self.damping = damping

@@ -19,6 +19,9 @@ class Method(ABC):
     """An update rule with its memory, for one solve. All arrays have one row a sample, and no row
     looks at another."""
 
+    extrapolates = True
+    """Whether `update` may leave the domain of the hidden objective."""
+
     def __init__(self, map: FlatMap) -> None:
         self.map = map
 
