@@ -72,7 +72,8 @@ class Equilibrium(nn.Module):
         return self.map.problem if isinstance(self.map, Proximal) else None
 
     def forward(self, u: Tensor, z0: State | None = None) -> State:
-        """The equilibrium for each injection; `z0` is where the solve starts (default: zero)."""
+        """The equilibrium for each injection; `z0` is where the solve starts, by default where
+        the map says (zero for a `Problem`)."""
         return self.solve(u, z0).state
 
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool = False) -> Solution:
@@ -85,16 +86,16 @@ class Equilibrium(nn.Module):
 
 
 def _start(bound: BoundMap, z0: State | None) -> State:
-    zeros = bound.zeros()
+    own_start = bound.start()
     if z0 is None:
-        return zeros
-    given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z0, zeros))
-    if isinstance(z0, Tensor) != isinstance(zeros, Tensor) or given != expected:
+        return own_start
+    given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z0, own_start))
+    if isinstance(z0, Tensor) != isinstance(own_start, Tensor) or given != expected:
         raise ShapeError(
             f"z0 has shape {given}, the state {expected}.",
-            "Give a start of the state's shape, or leave z0 out to start at zero.",
+            "Give a start of the state's shape, or leave z0 out.",
         )
-    for part, own in zip(as_tuple(z0), as_tuple(zeros), strict=True):
+    for part, own in zip(as_tuple(z0), as_tuple(own_start), strict=True):
         if part.device != own.device:
             raise DeviceError(f"z0 is on {part.device}, u on {own.device}.", "Move one of them.")
         if part.dtype != own.dtype and not torch.is_autocast_enabled(own.device.type):

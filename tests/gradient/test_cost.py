@@ -64,7 +64,7 @@ def test_forward_solve_of_built_in_kernels_uses_no_autograd(name, monkeypatch):
     bound.problem.similarity.gradient = lambda z: (
         grads_enabled.append(torch.is_grad_enabled()) or gradient(z)
     )
-    layer.gradient.solve(bound, bound.zeros(), layer.solver, trace=False)
+    layer.gradient.solve(bound, bound.start(), layer.solver, trace=False)
     # All of the solve without a graph; then one application with one, for the weights.
     assert not any(grads_enabled[:-1])
     assert grads_enabled[-1]

@@ -59,7 +59,7 @@ def _problem_on_which_picard_fails(square):
         u = torch.randn(1, 5, dtype=torch.float64)
         bound = Proximal(problem).bind(u)
         quiet = Picard(tol=1e-10, max_steps=2000, on_failure="ignore")
-        if not bool(solve(bound, bound.zeros(), quiet).converged):
+        if not bool(solve(bound, bound.start(), quiet).converged):
             return problem, u
     raise AssertionError("Picard converged on every draw")
 

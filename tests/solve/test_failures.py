@@ -235,5 +235,5 @@ def test_absolute_tolerance_stops_a_state_that_vanishes():
 def test_bound_map_can_be_solved_directly():
     problem, u = gaussian()
     bound = Proximal(problem).bind(u)
-    solution = solve(bound, bound.zeros(), ForwardBackward(tol=1e-10))
+    solution = solve(bound, bound.start(), ForwardBackward(tol=1e-10))
     assert bool(solution.converged.all())

@@ -76,7 +76,7 @@ def test_finished_samples_leave_the_computation():
         def select(self, index):
             return Counting(self.problem.select(index))
 
-    solution = solve(Counting(bound.problem), bound.zeros(), Picard(tol=1e-8, max_steps=3000))
+    solution = solve(Counting(bound.problem), bound.start(), Picard(tol=1e-8, max_steps=3000))
     assert rows[0] == 12
     assert set(rows[12:]) == {3}
     ideal = int(solution.steps.sum())
@@ -89,7 +89,7 @@ def test_finished_samples_are_frozen_when_the_map_is_a_plain_function():
         lambda z: problem.map(z, u), torch.zeros_like(u), Picard(tol=1e-8, max_steps=3000)
     )
     bound = Proximal(problem).bind(u)
-    dropped = solve(bound, bound.zeros(), Picard(tol=1e-8, max_steps=3000))
+    dropped = solve(bound, bound.start(), Picard(tol=1e-8, max_steps=3000))
     assert torch.equal(early.state, dropped.state)
     assert torch.equal(early.steps, dropped.steps)
     # The easy samples stopped at the tolerance: they were not carried on with the others.

@@ -1,6 +1,21 @@
 """Maps whose fixed points are the outputs of equilibrium layers."""
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap
+from opteq.equilibrium.chain import BoundChain, Chain
+from opteq.equilibrium.embedding import Embedding, embed_feedforward, universal_units
 from opteq.equilibrium.proximal import BoundProximal, Proximal
+from opteq.equilibrium.unit import Affine, Unit
 
-__all__ = ["BoundMap", "BoundProximal", "EquilibriumMap", "Proximal"]
+__all__ = [
+    "Affine",
+    "BoundChain",
+    "BoundMap",
+    "BoundProximal",
+    "Chain",
+    "Embedding",
+    "EquilibriumMap",
+    "Proximal",
+    "Unit",
+    "embed_feedforward",
+    "universal_units",
+]

@@ -17,13 +17,16 @@ Product = Callable[[Tensor], Tensor]
 class BoundMap(ABC):
     """T(.; u): a map with its injection, ready to be applied many times."""
 
+    independent = True
+    """Whether each sample's image depends on that sample alone."""
+
     @abstractmethod
     def __call__(self, z: State) -> State:
         """One application of T."""
 
     @abstractmethod
-    def zeros(self) -> State:
-        """The zero state: where solves start."""
+    def start(self) -> State:
+        """Where solves start unless told otherwise."""
 
     @abstractmethod
     def select(self, index: Tensor) -> BoundMap:
@@ -31,7 +34,8 @@ class BoundMap(ABC):
 
     @abstractmethod
     def curvature(self) -> Curvature:
-        """Bounds from which contraction and convexity follow; infinite where nothing is known."""
+        """Bounds from which contraction and convexity follow, infinite where nothing is known. For
+        a map that is not the prox of a gradient: (-c, c), c its Lipschitz constant."""
 
     def project(self, z: State) -> State:
         """The nearest state at which the hidden objective is finite."""

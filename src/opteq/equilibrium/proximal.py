@@ -48,7 +48,7 @@ class BoundProximal(BoundMap):
     def __call__(self, z: State) -> Tensor:
         return self._apply(self.problem, cast(Tensor, z))
 
-    def zeros(self) -> Tensor:
+    def start(self) -> Tensor:
         return self.problem.similarity.zeros()
 
     def select(self, index: Tensor) -> BoundProximal:

@@ -14,7 +14,7 @@ from opteq.gradient.rule import GradientRule
 from opteq.options import fraction, strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.problem.similarity import expand
-from opteq.solve import ForwardBackward, Picard, Solution, Solver, solve
+from opteq.solve import SAM, ForwardBackward, Picard, Solution, Solver, solve
 from opteq.solve.loop import judge
 from opteq.solve.solution import report
 
@@ -25,8 +25,9 @@ class Unrolled(GradientRule):
     """The layer *is* `steps` damped applications of its map from z0, and autograd goes through all
     of them [003 algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
 
-    With a ForwardBackward solver the steps are forward-backward steps, otherwise Picard's. The
-    solver's tolerance still decides which samples count as converged.
+    With a ForwardBackward solver the steps are forward-backward steps, with SAM those of SAM
+    [003 equation 12], otherwise Picard's. The solver's tolerance still decides which samples count
+    as converged.
     """
 
     steps: int = 20
@@ -38,8 +39,8 @@ class Unrolled(GradientRule):
 
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
         z = z0
-        for _ in range(self.steps):
-            z = self._advance(bound, z, solver)
+        for k in range(1, self.steps + 1):
+            z = self._advance(bound, z, solver, k)
         solution = judge(bound, z, solver, self.steps)
         solution.state = z
         if trace:
@@ -48,7 +49,10 @@ class Unrolled(GradientRule):
         report(solution, solver.on_failure, "The solve", stacklevel=4)
         return solution
 
-    def _advance(self, bound: BoundMap, z: State, solver: Solver) -> State:
+    def _advance(self, bound: BoundMap, z: State, solver: Solver, k: int) -> State:
+        if isinstance(solver, SAM):
+            state = cast(Tensor, z)
+            return solver.combine(state, cast(Tensor, bound(state)), k)
         if isinstance(solver, ForwardBackward) and isinstance(bound, BoundProximal):
             state = cast(Tensor, z)
             step = solver.step_for(bound)

@@ -17,16 +17,30 @@ from opteq.problem.penalties import (
 )
 from opteq.problem.penalty import Penalty, SmoothPenalty
 from opteq.problem.problem import BoundProblem, Problem
+from opteq.problem.regularizer import (
+    HSIC,
+    AbsoluteNorm,
+    Decorrelation,
+    Incay,
+    InsideMap,
+    Regularizer,
+    SquaredNorm,
+)
 from opteq.problem.similarity import BoundSimilarity, Similarity
 
 __all__ = [
     "ELU",
+    "HSIC",
+    "AbsoluteNorm",
     "Activation",
     "BoundProblem",
     "BoundSimilarity",
     "Box",
     "Curvature",
+    "Decorrelation",
     "Gaussian",
+    "Incay",
+    "InsideMap",
     "LeakyReLU",
     "Linear",
     "Logistic",
@@ -35,12 +49,14 @@ __all__ = [
     "Penalty",
     "Polynomial",
     "Problem",
+    "Regularizer",
     "Scaled",
     "Shrinkage",
     "Sigmoid",
     "Similarity",
     "SmoothPenalty",
     "Softplus",
+    "SquaredNorm",
     "Sum",
     "Tanh",
 ]

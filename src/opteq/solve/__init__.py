@@ -5,11 +5,13 @@ from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
 from opteq.solve.picard import Picard
+from opteq.solve.sam import SAM
 from opteq.solve.solution import Solution, Trace
 from opteq.solve.solver import Solver
 from opteq.solve.status import Status
 
 __all__ = [
+    "SAM",
     "Anderson",
     "Broyden",
     "ForwardBackward",

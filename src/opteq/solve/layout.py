@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
-from opteq.errors import DtypeError, OptionError, ShapeError
+from opteq.errors import DtypeError, ShapeError
 
 
 class Layout:
@@ -76,10 +76,14 @@ class FlatMap:
     def bound(self) -> BoundMap | None:
         return self.map if isinstance(self.map, BoundMap) else None
 
+    @property
+    def separable(self) -> bool:
+        """Whether the map can be restricted to some of the samples."""
+        return self.bound is not None and self.bound.independent
+
     def select(self, index: Tensor) -> FlatMap:
-        """The map for the samples at `index`; only bound maps can do that."""
-        if self.bound is None:
-            raise OptionError("A plain function cannot be restricted to some samples.", "Bind it.")
+        """The map for the samples at `index`, if it is `separable`."""
+        assert self.bound is not None
         return FlatMap(self.bound.select(index), self.layout)
 
     def project(self, flat: Tensor) -> Tensor:

@@ -120,9 +120,14 @@ class Rows:
         working = ~self.done
         finite = size.isfinite() & scale.isfinite()
         within = size <= (solver.tol * scale).clamp(min=solver.atol)
-        # With an absolute tolerance the iterate that ends the solve need not be the best one
-        # relative to its size.
-        better = working & finite & (within | (residual < self.residual))
+        if not solver.stops_early:
+            # Such a solver looks for more than a small residual: its last iterate is its best.
+            last = step == solver.max_steps
+            better, within = working & finite, within & last
+        else:
+            # With an absolute tolerance the iterate that ends the solve need not be the best one
+            # relative to its size.
+            better = working & finite & (within | (residual < self.residual))
         # No copy while every sample improves, which is the rule.
         if _looks_each_step(z) and bool(better.all()):
             self.best, self.residual = z, residual
@@ -204,7 +209,7 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
                 finished = int(rows.done.sum())
                 if finished == len(z):
                     break
-                if method.map.bound is not None and finished >= _DROP * len(z):
+                if method.map.separable and finished >= _DROP * len(z):
                     keep = (~rows.done).nonzero()[:, 0]
                     retired.append(rows.select(rows.done.nonzero()[:, 0]))
                     rows = rows.select(keep)

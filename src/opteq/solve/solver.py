@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -50,6 +50,9 @@ class Solver(ABC):
     atol: float = 0.0
     max_steps: int = 100
     on_failure: OnFailure = "warn"
+
+    stops_early: ClassVar[bool] = True
+    """Whether a sample is done as soon as it is within the tolerance."""
 
     def __post_init__(self) -> None:
         positive("tol", self.tol, allow_zero=True)

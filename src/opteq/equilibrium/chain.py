@@ -1,0 +1,118 @@
+"""Deep OptEq: the equilibrium of a chain of unit layers [003 equation 5]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from opteq.equilibrium.base import BoundMap, EquilibriumMap, State
+from opteq.equilibrium.unit import BoundUnit, Unit
+from opteq.errors import OptionError, ShapeError
+from opteq.options import one_of, strict_options
+from opteq.problem.curvature import Curvature
+from opteq.problem.regularizer import InsideMap
+from opteq.problem.similarity import per_sample_sum
+
+
+@strict_options
+class Chain(EquilibriumMap):
+    """z = f_L o ... o f_1 (z) with unit layers f_l of the same state [003 equations 5 and 6].
+
+    The layer's input is the features g, from which each unit computes its own injection, once a
+    solve. Contractive if every |W_l| <= 1 and one is below. `regularizer` puts a feature
+    regulariser inside the map, T(T_R(z)) [003 section 5.1]. Solves start at zero, or with
+    `start="features"` at g, as the paper has it.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        *,
+        regularizer: InsideMap | None = None,
+        start: Literal["zero", "features"] = "zero",
+    ) -> None:
+        super().__init__()
+        if not units:
+            raise OptionError("A chain of no units.", "Give at least one Unit.")
+        self.units = nn.ModuleList(units)
+        self.regularizer = regularizer
+        self.start_at = one_of("start", start, ("zero", "features"))
+
+    def _each(self) -> list[Unit]:
+        return cast(list[Unit], list(self.units))
+
+    def bind(self, u: Tensor) -> BoundChain:
+        units = [unit.bind(u) for unit in self._each()]
+        start = units[0].zeros()
+        if self.start_at == "features":
+            if u.shape != start.shape:
+                raise ShapeError(
+                    f"The features have shape {tuple(u.shape)}, the state {tuple(start.shape)}.",
+                    "They must agree to start at the features; use start='zero'.",
+                )
+            start = u.detach()
+        return BoundChain(units, self.regularizer, start)
+
+    def curvature(self) -> Curvature:
+        factor = math.prod(unit.lipschitz() for unit in self._each())
+        if self.regularizer is not None:
+            factor *= self.regularizer.lipschitz()
+        return Curvature(-factor, factor)
+
+
+class BoundChain(BoundMap):
+    """`Chain` with its features."""
+
+    def __init__(
+        self, units: list[BoundUnit], regularizer: InsideMap | None, start: Tensor
+    ) -> None:
+        self.units, self.regularizer, self._start = units, regularizer, start
+        self.independent = regularizer is None or not regularizer.regularizer.compares_samples
+
+    def __call__(self, z: State) -> Tensor:
+        return self.layers(cast(Tensor, z))[-1]
+
+    def layers(self, z: Tensor) -> list[Tensor]:
+        """The outputs z_1, ..., z_L of the units for a chain started at z."""
+        if self.regularizer is not None:
+            z = self.regularizer(z)
+        outputs = []
+        for unit in self.units:
+            z = unit(z)
+            outputs.append(z)
+        return outputs
+
+    def start(self) -> Tensor:
+        return self._start
+
+    def select(self, index: Tensor) -> BoundChain:
+        units = [unit.select(index) for unit in self.units]
+        return BoundChain(units, self.regularizer, self._start[index])
+
+    def curvature(self) -> Curvature:
+        factor = math.prod(unit.unit.lipschitz() for unit in self.units)
+        if self.regularizer is not None:
+            factor *= self.regularizer.lipschitz()
+        return Curvature(-factor, factor)
+
+    def objective(self, z: State) -> Tensor | None:
+        """The hidden objective where the paper gives one: one unit, phi or its envelope
+        [theorem 1, table 1]; two units, the sum of both envelopes and |z_1 - z_0|^2 / 2
+        [corollary 1]; evaluated at the outputs of the units."""
+        plain = all(unit.unit.change is None and unit.unit.mixing is None for unit in self.units)
+        if self.regularizer is not None or not plain or len(self.units) > 2:
+            return None
+        first = cast(Tensor, z)
+        if len(self.units) == 1:
+            return self.units[0].envelope(first)
+        with torch.no_grad():
+            middle, last = self.layers(first)
+        return (
+            self.units[0].envelope(first)
+            + self.units[1].envelope(middle)
+            + per_sample_sum((middle - last).square()) / 2
+        )
