@@ -2,6 +2,7 @@
 
 from opteq.problem.activation import Activation
 from opteq.problem.algebra import Scaled, Sum
+from opteq.problem.coupling import Coupling, HeritageDiversity, Independent
 from opteq.problem.curvature import Curvature
 from opteq.problem.gaussian import Gaussian, PatchGaussian
 from opteq.problem.inner_product import Linear, Polynomial, Sigmoid
@@ -36,10 +37,13 @@ __all__ = [
     "BoundProblem",
     "BoundSimilarity",
     "Box",
+    "Coupling",
     "Curvature",
     "Decorrelation",
     "Gaussian",
+    "HeritageDiversity",
     "Incay",
+    "Independent",
     "InsideMap",
     "LeakyReLU",
     "Linear",

@@ -66,7 +66,8 @@ class SquaredNorm(Regularizer):
 
 @strict_options
 class AbsoluteNorm(Regularizer):
-    """R = |z|_1: sparsity. Its prox is the soft threshold."""
+    """R = |z|_1: sparsity. Its prox is the soft threshold; its gradient jumps, so inside a map use
+    the prox."""
 
     def value(self, z: Tensor) -> Tensor:
         return per_sample_sum(z.abs())

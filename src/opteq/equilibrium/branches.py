@@ -1,0 +1,179 @@
+"""MOptEq: branches at several scales, coupled in a loop [004 equation 6]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
+from opteq.errors import OptionError, ShapeError
+from opteq.operators import LinearOperator, freeze
+from opteq.options import one_of, positive, strict_options
+from opteq.problem import NonNegative, Penalty
+from opteq.problem.coupling import Coupling, HeritageDiversity
+from opteq.problem.curvature import Curvature
+from opteq.problem.similarity import per_sample_sum
+
+
+@strict_options
+class Branch(nn.Module):
+    """One branch: W between its state and its hidden layer, U from the features to its hidden
+    layer (pooling included: `Conv2d(...) @ AveragePool(2)`), a bias a channel, a penalty."""
+
+    def __init__(
+        self,
+        operator: LinearOperator,
+        injection: LinearOperator,
+        *,
+        channels: int | None = None,
+        penalty: Penalty | None = None,
+    ) -> None:
+        super().__init__()
+        self.operator, self.injection = operator, injection
+        self.penalty = NonNegative() if penalty is None else penalty
+        self.bias = None if channels is None else nn.Parameter(torch.zeros(channels, 1, 1))
+
+    def inject(self, features: Tensor) -> Tensor:
+        """U g + b."""
+        u = self.injection(features)
+        return u if self.bias is None else u + self.bias
+
+
+@strict_options
+class Branches(EquilibriumMap):
+    """z_i = W_i's(W_i h_i(z) + U_i g + b_i) for all branches i, h the gradient of a coupling
+    [004 equation 6]. The state is a tuple, one tensor a branch; the layer's input the features g.
+
+    In `order="sequential"` a sweep uses the branches it has already updated [algorithm 2], which
+    needs fewer sweeps than "simultaneous"; the fixed points are the same.
+
+    `perturbation` > 0 switches perturbation enhancement on while training: branch i sees the
+    features g - d_(i-1), d_i = perturbation * sign(U_i'y_i) the direction that raises the hidden
+    objective of branch i most [004 section 2.2].
+    """
+
+    def __init__(
+        self,
+        branches: Sequence[Branch],
+        *,
+        coupling: Coupling | None = None,
+        order: Literal["sequential", "simultaneous"] = "sequential",
+        perturbation: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not branches:
+            raise OptionError("No branches.", "Give at least one Branch.")
+        self.branches = nn.ModuleList(branches)
+        self.coupling = HeritageDiversity() if coupling is None else coupling
+        self.order = one_of("order", order, ("sequential", "simultaneous"))
+        self.perturbation = positive("perturbation", perturbation, allow_zero=True)
+
+    def bind(self, u: Tensor) -> BoundBranches:
+        frozen = cast(list[Branch], [freeze(branch) for branch in self.branches])
+        injections = [branch.inject(u) for branch in frozen]
+        for branch, injection in zip(frozen, injections, strict=True):
+            try:
+                branch.operator.domain_shape(tuple(injection.shape[1:]))
+            except ShapeError as error:
+                raise ShapeError(
+                    f"A branch's U g must have the shape of its W z. {error.problem}", error.remedy
+                ) from None
+        perturbation = self.perturbation if self.training else 0.0
+        return BoundBranches(frozen, injections, self.coupling, self.order, perturbation)
+
+    def curvature(self) -> Curvature:
+        return _curvature(cast(list[Branch], list(self.branches)), self.coupling, self.perturbation)
+
+
+class BoundBranches(BoundMap):
+    """`Branches` with its features."""
+
+    def __init__(
+        self,
+        branches: list[Branch],
+        injections: list[Tensor],
+        coupling: Coupling,
+        order: str,
+        perturbation: float,
+    ) -> None:
+        self.branches, self.injections, self.coupling = branches, injections, coupling
+        self.order, self.perturbation = order, perturbation
+
+    def __call__(self, z: State) -> State:
+        seen = list(as_tuple(z))
+        updated = []
+        for i, (branch, y) in enumerate(self._activations(seen)):
+            updated.append(branch.operator.adjoint(y))
+            if self.order == "sequential":
+                seen[i] = updated[i]
+        return tuple(updated)
+
+    def _activations(self, seen: list[Tensor]) -> Iterator[tuple[Branch, Tensor]]:
+        """(branch, y_i) in turn; the caller may change `seen` in between."""
+        delta: Tensor | None = None
+        for i, (branch, u) in enumerate(zip(self.branches, self.injections, strict=True)):
+            if delta is not None:
+                u = u - branch.injection(delta)
+            h = self.coupling.pull(tuple(seen), i)
+            y = branch.penalty.prox(branch.operator(h) + u)
+            if self.perturbation:
+                delta = self.perturbation * branch.injection.adjoint(y).sign()
+            yield branch, y
+
+    def start(self) -> State:
+        return tuple(
+            u.new_zeros((len(u), *branch.operator.domain_shape(tuple(u.shape[1:]))))
+            for branch, u in zip(self.branches, self.injections, strict=True)
+        )
+
+    def select(self, index: Tensor) -> BoundBranches:
+        injections = [u[index] for u in self.injections]
+        return BoundBranches(
+            self.branches, injections, self.coupling, self.order, self.perturbation
+        )
+
+    def curvature(self) -> Curvature:
+        return _curvature(self.branches, self.coupling, self.perturbation)
+
+    def activations(self, z: State) -> tuple[Tensor, ...]:
+        """y_i = s(W_i h_i(z) + u_i), all branches at once."""
+        return tuple(y for _, y in self._activations(list(as_tuple(z))))
+
+    def objective(self, z: State) -> Tensor | None:
+        """G of equation 5 at the branches' outputs W_i'y_i, with y_i = W_i^-T z_i as its variable:
+        sum of 1'f(y_i) + |y_i|^2/2 - <u_i, y_i>, minus the coupling's energy. None with
+        perturbations, which make the problem one of two levels."""
+        if self.perturbation:
+            return None
+        return self.objective_of(self.activations(z))
+
+    def objective_of(self, activations: tuple[Tensor, ...]) -> Tensor:
+        """G as a function of the y_i."""
+        total = activations[0].new_zeros(len(activations[0]))
+        for branch, u, y in zip(self.branches, self.injections, activations, strict=True):
+            penalty = per_sample_sum(branch.penalty.value(y))
+            total = total + penalty + per_sample_sum(y.square()) / 2 - per_sample_sum(u * y)
+        states = tuple(
+            branch.operator.adjoint(y) for branch, y in zip(self.branches, activations, strict=True)
+        )
+        return total - self.coupling.energy(states)
+
+    def reconstructed_perturbation(self, z: State, size: float) -> tuple[Tensor, ...]:
+        """size * sign(U_i'y_i) for each branch: the change of the features within a box that raises
+        the branch's hidden objective most, at fixed state [004 section 2.2]."""
+        return tuple(
+            size * branch.injection.adjoint(y).sign()
+            for branch, y in zip(self.branches, self.activations(z), strict=True)
+        )
+
+
+def _curvature(branches: list[Branch], coupling: Coupling, perturbation: float) -> Curvature:
+    if perturbation:
+        return Curvature(-math.inf, math.inf)
+    largest = max(branch.operator.norm_limit() for branch in branches)
+    factor = largest**2 * coupling.lipschitz()
+    return Curvature(-factor, factor)

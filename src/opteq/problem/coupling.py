@@ -1,0 +1,156 @@
+"""How branches of different scales see each other: the couplings of MOptEq [004 section 2.1]."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from opteq.errors import ShapeError
+from opteq.operators import AveragePool
+from opteq.options import one_of, positive, strict_options
+from opteq.problem.similarity import per_sample_sum
+
+States = tuple[Tensor, ...]
+
+
+class Coupling(nn.Module, ABC):
+    """An energy E(z_1, ..., z_L) of all branches and its gradient h_i in each."""
+
+    @abstractmethod
+    def energy(self, states: States) -> Tensor:
+        """E for each sample."""
+
+    @abstractmethod
+    def pull(self, states: States, i: int) -> Tensor:
+        """h_i, the gradient of E in the state of branch i."""
+
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """A Lipschitz constant of h; inf where none is known."""
+
+
+@strict_options
+class Independent(Coupling):
+    """Branches that do not see each other (POptEq): E = sum of |z_i|^2 / 2, h_i = z_i
+    [004 equations 10 and 11]."""
+
+    def energy(self, states: States) -> Tensor:
+        return _total(per_sample_sum(z.square()) / 2 for z in states)
+
+    def pull(self, states: States, i: int) -> Tensor:
+        return states[i]
+
+    def lipschitz(self) -> float:
+        return 1.0
+
+
+@strict_options
+class HeritageDiversity(Coupling):
+    """E = 1/2 sum over the loop of H(z_i, z_(i+1)) - weight D(z_i, z_(i+1)) [004 equations 3 to 6].
+
+    Heritage H = <z_i, P z_(i+1)> draws corresponding channels of neighbours together; diversity
+    D = sum over channels k != l of |<z_i^k, (P z_(i+1))^l>| drives different channels apart. P is
+    average pooling to a smaller scale and its adjoint, nearest-neighbour up-sampling divided by the
+    area, to a larger one.
+
+    The sign in the gradient of |.| makes the map jump and solves stall; `diversity="smooth"`, the
+    default, has temperature * log cosh(. / temperature) instead. "sign" is the paper's, "none"
+    leaves the term out. With `heritage=False` a branch sees itself in place of its neighbours.
+    """
+
+    def __init__(
+        self,
+        weight: float = 0.01,
+        *,
+        diversity: Literal["smooth", "sign", "none"] = "smooth",
+        temperature: float = 1.0,
+        heritage: bool = True,
+    ) -> None:
+        super().__init__()
+        self.weight = positive("weight", weight, allow_zero=True)
+        self.diversity = one_of("diversity", diversity, ("smooth", "sign", "none"))
+        self.temperature = positive("temperature", temperature)
+        self.heritage = heritage
+
+    def energy(self, states: States) -> Tensor:
+        count = len(states)
+        pairs = [(states[i], _fit(states[(i + 1) % count], states[i])) for i in range(count)]
+        if self.heritage:
+            total = _total(per_sample_sum(z * other) / 2 for z, other in pairs)
+        else:
+            total = _total(per_sample_sum(z.square()) / 2 for z in states)
+        if self._diverse:
+            total = total - self.weight / 2 * _total(self._size(z, other) for z, other in pairs)
+        return total
+
+    def pull(self, states: States, i: int) -> Tensor:
+        z, count = states[i], len(states)
+        neighbours = [_fit(states[(i + step) % count], z) for step in (1, -1)]
+        h = (neighbours[0] + neighbours[1]) / 2 if self.heritage else z
+        if self._diverse:
+            h = h - self.weight / 2 * sum(self._push(z, other) for other in neighbours)
+        return h
+
+    def lipschitz(self) -> float:
+        # Resampling has norm at most 1; the slope of the diversity term grows with the states.
+        return math.inf if self._diverse else 1.0
+
+    @property
+    def _diverse(self) -> bool:
+        return self.diversity != "none" and self.weight > 0
+
+    def _correlations(self, z: Tensor, other: Tensor) -> Tensor:
+        """<other^l, z^k> for different channels, 0 on the diagonal: (batch, l, k)."""
+        products = other.flatten(2) @ z.flatten(2).mT
+        return products - torch.diag_embed(products.diagonal(dim1=1, dim2=2))
+
+    def _size(self, z: Tensor, other: Tensor) -> Tensor:
+        """D for each sample."""
+        M = self._correlations(z, other)
+        if self.diversity == "sign":
+            return M.abs().sum((1, 2))
+        x = M / self.temperature
+        # log cosh without overflow; 0 on the diagonal.
+        log_cosh = x.abs() + functional.softplus(-2 * x.abs()) - math.log(2)
+        return self.temperature * log_cosh.sum((1, 2))
+
+    def _push(self, z: Tensor, other: Tensor) -> Tensor:
+        """The gradient of D in z: each channel is driven from the other channels of `other`."""
+        M = self._correlations(z, other)
+        weights = M.sign() if self.diversity == "sign" else torch.tanh(M / self.temperature)
+        return (weights.mT @ other.flatten(2)).view_as(z)
+
+    def extra_repr(self) -> str:
+        return (
+            f"weight={self.weight}, diversity={self.diversity!r}, "
+            f"temperature={self.temperature}, heritage={self.heritage}"
+        )
+
+
+def _fit(z: Tensor, target: Tensor) -> Tensor:
+    """`z` at the scale of `target`: the identity, average pooling or its adjoint."""
+    if z.shape[1] != target.shape[1] or z.ndim != target.ndim or z.ndim < 3:
+        raise ShapeError(
+            f"Branches of shapes {tuple(z.shape[1:])} and {tuple(target.shape[1:])} do not couple.",
+            "Give (channels, ...) states with the same number of channels.",
+        )
+    if z.shape == target.shape:
+        return z
+    size, wanted = z.shape[-1], target.shape[-1]
+    large, small = max(size, wanted), min(size, wanted)
+    if large % small:
+        raise ShapeError(
+            f"Branches of sides {size} and {wanted} do not couple.", "Let one divide the other."
+        )
+    pool = AveragePool(large // small)
+    return pool(z) if size > wanted else pool.adjoint(z)
+
+
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)

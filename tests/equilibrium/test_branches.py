@@ -1,0 +1,214 @@
+"""MOptEq: its coupling, its hidden objective and the paper's two propositions."""
+
+import pytest
+import torch
+
+import opteq
+from opteq.equilibrium import Branch, Branches
+from opteq.errors import OptionError, ShapeError
+from opteq.gradient import Implicit, OneStep, Unrolled
+from opteq.operators import AveragePool, Conv2d, Dense
+from opteq.problem import HeritageDiversity, Independent
+from opteq.solve import Anderson, Picard, Status
+
+SIDES = (8, 4, 2)
+EXACT = Anderson(tol=1e-12, max_steps=500)
+
+
+def branches(sides=SIDES, norm=0.9, channels=4):
+    made = []
+    for side in sides:
+        U = Conv2d(3, 5, norm_bound=None)
+        if side < 8:
+            U = U @ AveragePool(8 // side)
+        made.append(Branch(Conv2d(channels, 5, norm_bound=norm), U, channels=5))
+    return made
+
+
+def model(coupling=None, sides=SIDES, **options):
+    return Branches(branches(sides), coupling=coupling, **options).double()
+
+
+def features(batch=3):
+    return torch.randn(batch, 3, 8, 8, dtype=torch.float64)
+
+
+def random_states(sides=SIDES):
+    return tuple(torch.randn(2, 4, s, s, dtype=torch.float64) for s in sides)
+
+
+@pytest.mark.parametrize("sides", [(4,), (4, 4), (4, 4, 4), (8, 4, 2), (8, 4, 4, 2, 8)])
+@pytest.mark.parametrize("diversity", ["smooth", "sign", "none"])
+@pytest.mark.parametrize("heritage", [True, False])
+def test_proposition_1_pull_is_the_gradient_of_the_energy(sides, diversity, heritage):
+    """h_i = 1/2 (P z_(i+1) + P'z_(i-1)) - weight/2 (diversity terms), P average pooling, P' its
+    adjoint: by autograd on H and D (where the sign is constant, for diversity="sign")."""
+    coupling = HeritageDiversity(0.3, diversity=diversity, heritage=heritage)
+    states = tuple(z.requires_grad_() for z in random_states(sides))
+    slopes = torch.autograd.grad(coupling.energy(states).sum(), states)
+    for i, slope in enumerate(slopes):
+        torch.testing.assert_close(coupling.pull(states, i), slope, rtol=0, atol=1e-12)
+
+
+def test_diversity_is_the_paper_sum_over_pairs_of_channels():
+    a, b = random_states((4, 4))
+    found = HeritageDiversity(1.0, diversity="sign")._size(a, b)
+    expected = torch.zeros(2, dtype=torch.float64)
+    for k in range(4):
+        for other in range(4):
+            if k != other:
+                expected += (a[:, k] * b[:, other]).sum((1, 2)).abs()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("coupling", [HeritageDiversity(0.02), Independent()])
+def test_proposition_1_equilibrium_satisfies_the_conditions_of_the_objective(coupling):
+    """The equilibrium is a first-order stationary point of G: for y >= 0 the gradient of G's smooth
+    part is 0 where y > 0 and not negative where y = 0."""
+    layer = opteq.Equilibrium(model(coupling), solver=EXACT)
+    g = features()
+    with torch.no_grad():
+        solution = layer.solve(g)
+        bound = layer.map.bind(g)
+        ys = bound.activations(solution.state)
+    assert bool(solution.converged.all())
+    leaves = tuple(y.clone().requires_grad_() for y in ys)
+    slopes = torch.autograd.grad(bound.objective_of(leaves).sum(), leaves)
+    active = 0
+    for y, slope in zip(ys, slopes, strict=True):
+        assert float(slope[y > 0].abs().max()) < 1e-9
+        assert float(slope[y == 0].min()) > -1e-9
+        active += int((y > 0).sum())
+    assert active > 50
+
+
+def test_orders_have_the_same_equilibrium_and_sequential_needs_fewer_sweeps():
+    g = features()
+    states, sweeps = [], []
+    for order in ("sequential", "simultaneous"):
+        torch.manual_seed(1)
+        layer = opteq.Equilibrium(
+            model(HeritageDiversity(0.01), sides=(8, 8, 8), order=order),
+            solver=Picard(tol=1e-10, max_steps=500),
+        )
+        with torch.no_grad():
+            solution = layer.solve(g)
+        states.append(solution.state)
+        sweeps.append(float(solution.steps.double().mean()))
+    for a, b in zip(*states, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-8)
+    assert sweeps[0] < 0.8 * sweeps[1]
+
+
+def test_smooth_diversity_converges_where_the_sign_stalls_and_says_so():
+    g = features(6)
+    outcomes = {}
+    for diversity in ("smooth", "sign"):
+        torch.manual_seed(2)
+        coupling = HeritageDiversity(0.05, diversity=diversity)
+        solver = Picard(tol=1e-10, max_steps=400, on_failure="ignore")
+        with torch.no_grad():
+            outcomes[diversity] = opteq.Equilibrium(
+                model(coupling, sides=(8, 8, 8)), solver=solver
+            ).solve(g)
+    assert bool(outcomes["smooth"].converged.all())
+    stalled = [s for s in outcomes["sign"].status if s is not Status.CONVERGED]
+    assert stalled
+    assert set(stalled) <= {Status.STALLED, Status.MAX_STEPS}
+
+
+def test_independent_branches_are_separate_opteqs():
+    layer = opteq.Equilibrium(model(Independent()), solver=EXACT)
+    g = features()
+    with torch.no_grad():
+        states = layer(g)
+        for branch, state in zip(layer.map.branches, states, strict=True):
+            single = opteq.Equilibrium(Branches([branch], coupling=Independent()), solver=EXACT)
+            torch.testing.assert_close(single(g)[0], state, rtol=0, atol=1e-10)
+
+
+def test_gradients_equal_unrolled():
+    results = []
+    for rule in (Implicit(), Unrolled(steps=200)):
+        torch.manual_seed(3)
+        layer = opteq.Equilibrium(model(), solver=EXACT, gradient=rule)
+        g = features().requires_grad_()
+        sum(z.pow(2).sum() for z in layer(g)).backward()
+        results.append([g.grad, *(p.grad for p in layer.parameters())])
+    for implicit, unrolled in zip(*results, strict=True):
+        torch.testing.assert_close(implicit, unrolled, rtol=1e-6, atol=1e-9)
+
+
+def test_one_step_gradient_points_the_same_way():
+    grads = []
+    for rule in (Implicit(), OneStep()):
+        torch.manual_seed(3)
+        layer = opteq.Equilibrium(model(), solver=EXACT, gradient=rule)
+        sum(z.pow(2).sum() for z in layer(features())).backward()
+        grads.append(torch.cat([p.grad.flatten() for p in layer.parameters()]))
+    assert torch.nn.functional.cosine_similarity(*grads, dim=0) > 0.7
+
+
+def opteq_branch(seed, size=6, hidden=7, inputs=5):
+    torch.manual_seed(seed)
+    W = Dense(size, hidden, norm_bound=0.9).double()
+    U = Dense(inputs, hidden, norm_bound=1.0).double()
+    return Branches([Branch(W, U)], coupling=Independent()).double()
+
+
+def test_perturbation_is_the_best_in_its_box_at_fixed_state():
+    """sign(U'y) maximises G(z; g - d) over |d| <= eps at fixed z: no corner does better."""
+    layer = opteq.Equilibrium(opteq_branch(0), solver=EXACT)
+    g = torch.randn(1, 5, dtype=torch.float64)
+    with torch.no_grad():
+        bound = layer.map.bind(g)
+        state = layer(g)
+        (y,) = bound.activations(state)
+        (delta,) = bound.reconstructed_perturbation(state, 0.1)
+        best = layer.map.bind(g - delta).objective_of((y,))
+        for corner in range(32):
+            signs = torch.tensor([1.0 if corner >> i & 1 else -1.0 for i in range(5)])
+            other = layer.map.bind(g - 0.1 * signs.double()).objective_of((y,))
+            assert bool(other <= best + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_proposition_2_the_perturbation_moves_objective_or_state(seed):
+    """For |W|, |U| <= 1: max(G(z'*; g - d) - G(z*; g), sqrt(N) eps |z'* - z*|) >=
+    1/2 (eps |U'y*|_1 - N eps^2), d = eps sign(U'y*), N entries of g."""
+    eps = 1e-3
+    layer = opteq.Equilibrium(opteq_branch(seed), solver=EXACT)
+    g = 3 * torch.randn(1, 5, dtype=torch.float64)
+    with torch.no_grad():
+        state = layer(g)
+        bound = layer.map.bind(g)
+        (y,) = bound.activations(state)
+        (delta,) = bound.reconstructed_perturbation(state, eps)
+        moved = layer(g - delta)
+        change = layer.map.bind(g - delta).objective(moved) - bound.objective(state)
+        distance = 5**0.5 * eps * (moved[0] - state[0]).norm()
+        slope = layer.map.branches[0].injection.adjoint(y).abs().sum()
+    assert max(float(change), float(distance)) >= 0.5 * (eps * float(slope) - 5 * eps**2)
+
+
+def test_perturbation_enhancement_is_for_training_only():
+    map = model(perturbation=0.1)  # noqa: A001
+    layer = opteq.Equilibrium(map, solver=Picard(tol=1e-3, on_failure="ignore"))
+    g = features()
+    with torch.no_grad():
+        perturbed = layer.train()(g)
+        plain = layer.eval()(g)
+        map.perturbation = 0.0
+        expected = layer.train()(g)
+    for a, b in zip(plain, expected, strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(perturbed[1], plain[1])
+
+
+def test_branches_that_do_not_fit_are_refused():
+    with pytest.raises(OptionError, match="at least one"):
+        Branches([])
+    with pytest.raises(ShapeError, match="same number of channels"):
+        HeritageDiversity().energy((torch.ones(1, 2, 4, 4), torch.ones(1, 3, 4, 4)))
+    with pytest.raises(ShapeError, match="divide"):
+        HeritageDiversity().energy((torch.ones(1, 2, 4, 4), torch.ones(1, 2, 3, 3)))
