@@ -92,7 +92,7 @@ def test_autocast_computes_in_low_precision_and_trains(rule):
         assert float(cosine) > 0.98
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("default")  # the compiler warns of its own business
 def test_compiled_map_gives_the_same_answer():
     torch.manual_seed(1)
     plain = geq(solver=Anderson(tol=1e-5))

@@ -16,7 +16,17 @@ from opteq.operators import AveragePool, Conv2d, Dense, DepthwiseSeparable, Patc
 from opteq.solve import Solver
 
 ROOT = Path(opteq.__file__).parent
-FLOW = ["errors", "options", "operators", "problem", "equilibrium", "solve", "gradient", "layer"]
+FLOW = [
+    "errors",
+    "options",
+    "operators",
+    "problem",
+    "equilibrium",
+    "solve",
+    "gradient",
+    "layer",
+    "models",
+]
 PUBLIC = {
     "opteq.operators": ["Dense", "Conv2d"],
     "opteq.problem": [

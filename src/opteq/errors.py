@@ -51,6 +51,10 @@ class LawError(OpteqError, AssertionError):
     """A term that breaks a law it must obey; raised by `opteq.problem.laws`."""
 
 
+class ChangedTensorError(OpteqError, RuntimeError):
+    """A tensor changed in place before the backward pass that needs it."""
+
+
 class HigherOrderError(OpteqError, RuntimeError):
     """A gradient of a gradient that would not be exact."""
 

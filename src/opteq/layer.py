@@ -32,7 +32,9 @@ class Equilibrium(nn.Module):
     >>> z.shape, bool(solution.converged.all())
     (torch.Size([32, 8]), True)
 
-    `compile=True` compiles the map (not the solver) with torch.compile. A trained norm bound for
+    Gradients come through `torch.autograd` (to any order); the transforms of torch.func (vmap, jvp,
+    grad) do not go through a solve. `compile=True` compiles the map (not the solver) with
+    torch.compile. A trained norm bound for
     which the solver or the gradient rule is not certain to work is refused, unless
     `allow_uncertified=True`.
     """
@@ -89,6 +91,8 @@ def _start(bound: BoundMap, z0: State | None) -> State:
     own_start = bound.start()
     if z0 is None:
         return own_start
+    if not isinstance(z0, (Tensor, tuple)) or not all(isinstance(p, Tensor) for p in as_tuple(z0)):
+        raise DtypeError(f"z0 is a {type(z0).__name__}.", "Give a tensor, or a tuple of tensors.")
     given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z0, own_start))
     if isinstance(z0, Tensor) != isinstance(own_start, Tensor) or given != expected:
         raise ShapeError(

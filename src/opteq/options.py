@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import numbers
 from typing import Any, TypeVar
 
 from opteq.errors import OptionError, UnknownOptionError, nearest
@@ -16,7 +17,8 @@ def strict_options(cls: Class) -> Class:
     """Class decorator: a misspelt keyword raises an error that names the nearest option."""
     construct = cls.__init__
     parameters = inspect.signature(construct).parameters.values()
-    known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name != "self"}
+    named = (p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    known = {p.name for p in named} - {"self"}
 
     @functools.wraps(construct)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -52,7 +54,7 @@ def positive(name: str, value: float, *, allow_zero: bool = False) -> float:
 
 def whole(name: str, value: int, *, least: int) -> int:
     """`value` if it is an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise OptionError(
             f"{name}={value!r} is out of range.", f"Give a whole number of at least {least}."
         )
@@ -67,5 +69,5 @@ def fraction(name: str, value: float) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is an int or a float; True and False are neither."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether `value` is a real number, numpy's included; True and False are none."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -60,9 +60,12 @@ def test_forward_solve_of_built_in_kernels_uses_no_autograd(name, monkeypatch):
         layer(u)
     grads_enabled = []
     bound = layer.map.bind(u)
-    gradient = bound.problem.similarity.gradient
-    bound.problem.similarity.gradient = lambda z: (
-        grads_enabled.append(torch.is_grad_enabled()) or gradient(z)
+    kind = type(bound.problem.similarity)
+    gradient = kind.gradient
+    monkeypatch.setattr(
+        kind,
+        "gradient",
+        lambda self, z: grads_enabled.append(torch.is_grad_enabled()) or gradient(self, z),
     )
     layer.gradient.solve(bound, bound.start(), layer.solver, trace=False)
     # All of the solve without a graph; then one application with one, for the weights.

@@ -79,8 +79,8 @@ def test_implicit_equals_the_dense_solve(similarity, penalty):
 def test_adjoint_by_a_fixed_point_solver_equals_conjugate_gradients(similarity):
     problem, u, weight = case(similarity, "tanh")
     _, reference = layer_gradients(opteq.Equilibrium(problem, solver=SOLVER), u, weight)
-    for solver in (Anderson(), Broyden(), Picard()):
-        rule = Implicit(solver=solver, max_steps=3000)
+    for kind in (Anderson, Broyden, Picard):
+        rule = Implicit(solver=kind(tol=1e-11, max_steps=3000))
         _, found = layer_gradients(
             opteq.Equilibrium(problem, solver=SOLVER, gradient=rule), u, weight
         )

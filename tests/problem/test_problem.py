@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from catalogue import PENALTIES, SIMILARITIES
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import DtypeError, OptionError, ShapeError
 from opteq.operators import Dense
 from opteq.problem import Gaussian, Linear, NonNegative, Problem, Tanh
 
@@ -56,5 +56,15 @@ def test_parts_of_the_wrong_kind_are_refused():
 
 def test_batches_that_do_not_match_are_refused():
     problem = Problem(penalty=NonNegative(), similarity=Linear(Dense(2, 2)))
-    with pytest.raises(ShapeError, match="one injection for each state"):
+    with pytest.raises(ShapeError, match="one state of that shape"):
         problem.map(torch.ones(3, 2), torch.ones(2, 2))
+
+
+def test_states_of_another_shape_or_dtype_are_refused():
+    problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(4, 3)))
+    u = torch.randn(2, 3)
+    for method in (problem.objective, problem.map, problem.stationarity):
+        with pytest.raises(ShapeError, match="states have"):
+            method(torch.randn(2, 2, 4), u)
+        with pytest.raises(DtypeError, match="Convert"):
+            method(torch.randn(2, 4).double(), u)

@@ -2,13 +2,23 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid, Similarity, laws
+from opteq.problem import (
+    GammaRule,
+    Gaussian,
+    Linear,
+    PatchGaussian,
+    Polynomial,
+    Sigmoid,
+    Similarity,
+    laws,
+)
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
 
 
@@ -215,3 +225,65 @@ def test_missing_value_is_named():
 def test_multiple_by_something_else_is_refused():
     with pytest.raises(OptionError, match="number"):
         Linear(Dense(2, 2)) * "2"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda z, u: (z.detach() * u).sum(1),
+        lambda z, u: torch.from_numpy((z.detach() * u).sum(1).numpy()),
+        lambda z, u: z.argmax(1).to(u),
+    ],
+)
+def test_value_without_a_gradient_is_refused(value):
+    class Flat(Similarity):
+        def value(self, z, u):
+            return value(z, u)
+
+    with pytest.raises(OptionError, match="differentiated"):
+        Flat().bind(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: Gaussian(torch.eye(3)), OptionError, "from_weight"),
+        (lambda: Linear(torch.nn.Linear(2, 2)), OptionError, "Dense(in, out)"),
+        (lambda: PatchGaussian(Conv2d(2, 8), 0.5), OptionError, "third argument"),
+        (lambda: Linear(Dense(2, 2)) * float("nan"), OptionError, "finite"),
+        (
+            lambda: Linear(Conv2d(2, 2, stride=2)).bind(torch.ones(1, 2, 7, 7)),
+            ShapeError,
+            "image_size",
+        ),
+    ],
+)
+def test_wrong_parts_are_refused_with_a_remedy(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_python_sums_and_signs():
+    a, z, u = draw("gaussian")
+    torch.testing.assert_close(sum([a, a]).value(z, u), 2 * a.value(z, u))
+    torch.testing.assert_close((-a).value(z, u), -a.value(z, u))
+
+
+def test_numpy_numbers_are_numbers():
+    similarity = Gaussian(Dense(np.int64(2), np.int32(2)), gamma=np.float32(0.5))
+    assert float(similarity.gamma) == 0.5
+
+
+def test_rule_for_gamma_follows_the_batch_in_training_only():
+    rule = GammaRule(0.2)
+    similarity = Gaussian(Dense(4, 3, norm_bound=0.9), rule)
+    u = torch.randn(64, 3)
+    similarity.train()
+    bound = similarity.bind(u)
+    expected = 0.2 / u.square().sum(1).mean()
+    torch.testing.assert_close(bound.gamma, expected)
+    similarity.eval()
+    torch.testing.assert_close(similarity.bind(10 * u[:2]).gamma, expected)
+    smallest = Gaussian(Dense(4, 3), GammaRule(0.2, "minimum")).train().bind(u).gamma
+    torch.testing.assert_close(smallest, 0.2 / u.square().sum(1).min())

@@ -101,9 +101,8 @@ def test_looking_less_often_changes_nothing(monkeypatch):
     problem, u = mixed_linear()
     layer = opteq.Equilibrium(problem, solver=Anderson(tol=1e-8))
     expected = layer.solve(u)
-    from opteq.solve import loop
-
-    monkeypatch.setattr(loop, "_looks_each_step", lambda z: False)
+    monkeypatch.setattr("opteq.solve.loop.looking_is_free", lambda z: False)
+    monkeypatch.setattr("opteq.solve.safeguard.looking_is_free", lambda z: False)
     found = layer.solve(u)
     torch.testing.assert_close(found.state, expected.state, rtol=0, atol=1e-7)
     assert torch.equal(found.steps, expected.steps)

@@ -85,9 +85,10 @@ class SymmetricLinearization:
         """sqrt(D) g."""
         return self.root * g
 
-    def recover(self, g: Tensor, v: Tensor) -> Tensor:
-        """w from v."""
-        return g + self.hessian(self.root * v)
+    def recover(self, g: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """w from v, and the residual of the system at v, which comes with it."""
+        w = g + self.hessian(self.root * v)
+        return w, self.root * w - v
 
 
 def as_tuple(state: State) -> tuple[Tensor, ...]:

@@ -31,6 +31,10 @@ class Proximal(EquilibriumMap):
         """Compile one application of the map with torch.compile."""
         self._apply_map = torch.compile(_apply)
 
+    def __getstate__(self) -> dict[str, object]:
+        # A compiled function cannot be pickled; it is compiled anew when the copy is asked to.
+        return {**self.__dict__, "_apply_map": _apply}
+
     def bind(self, u: Tensor) -> BoundProximal:
         return BoundProximal(self.problem.bind(u), self._apply_map)
 

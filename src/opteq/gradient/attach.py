@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import State, as_tuple, like, pull_back
-from opteq.errors import HigherOrderError
+from opteq.errors import ChangedTensorError, HigherOrderError
 from opteq.gradient.dependencies import leaves, substitute, tensors_in
 
 Map = Callable[[State], State]
@@ -63,6 +63,8 @@ class _Call:
         self.map, self.rules, self.template = map, rules, state
         self.image_nodes = [part.grad_fn for part in image]
         self.tensors = tensors
+        every = tensors_in(map, requires_grad=False)
+        self.versions = [(t, t._version) for t in every if not t.is_inference()]
         # The backward pass applies the map again: under the autocast of the forward pass.
         kind = as_tuple(state)[0].device.type
         self.autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
@@ -70,6 +72,14 @@ class _Call:
     def context(self) -> torch.autocast:
         kind, dtype, enabled = self.autocast
         return torch.autocast(kind, dtype=dtype, enabled=enabled)
+
+    def refuse_changed_tensors(self) -> None:
+        if any(tensor._version != version for tensor, version in self.versions):
+            raise ChangedTensorError(
+                "A tensor that the equilibrium depends on was changed in place between the forward "
+                "and the backward pass.",
+                "Change a copy, or call backward first.",
+            )
 
     def refuse_unseen_dependencies(self) -> None:
         known = leaves([tensor.grad_fn or tensor for tensor in self.tensors])
@@ -84,7 +94,8 @@ class _Call:
 class _Attach(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
-        outputs = tuple(part.view_as(part) for part in tensors[: len(as_tuple(call.template))])
+        # Fresh memory: users may change outputs in place, the backward pass keeps the originals.
+        outputs = tuple(part.clone() for part in tensors[: len(as_tuple(call.template))])
         ctx.call = call
         ctx.inputs = 1 + len(tensors)
         ctx.set_materialize_grads(False)
@@ -97,18 +108,20 @@ class _Attach(torch.autograd.Function):
         # Behind a closed wall no gradient arrives, and there is nothing to solve.
         if all(part is None for part in grads):
             return (None,) * ctx.inputs
+        constant = call.template
         grads = tuple(
             torch.zeros_like(part) if given is None else given
-            for given, part in zip(grads, ctx.saved_tensors, strict=True)
+            for given, part in zip(grads, as_tuple(constant), strict=True)
         )
-        state, g = like(call.template, ctx.saved_tensors), like(call.template, grads)
-        constant = like(state, tuple(part.detach() for part in as_tuple(state)))
+        g = like(constant, grads)
+        call.refuse_changed_tensors()
         corrections: tuple[Tensor | None, ...] = (None,) * len(call.tensors)
         with call.context():
             with torch.no_grad():
                 w = call.rules.first(call.map, constant, g)
             if torch.is_grad_enabled():
                 call.refuse_unseen_dependencies()
+                state = like(constant, ctx.saved_tensors)
                 higher = Rules(call.rules.higher, call.rules.higher)
                 w = attach_implicit(_AdjointMap(call.map, state, g), w, higher)
                 corrections = _at_attached_state(call, state, constant, w)

@@ -12,8 +12,8 @@ from torch import Tensor
 _OPAQUE = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, complex)
 
 
-def tensors_in(thing: Any) -> list[Tensor]:
-    """All tensors that require gradients and can be reached through attributes and containers."""
+def tensors_in(thing: Any, *, requires_grad: bool = True) -> list[Tensor]:
+    """All tensors (that require gradients) which attributes and containers lead to."""
     found: list[Tensor] = []
     seen: set[int] = set()
     waiting = [thing]
@@ -23,7 +23,7 @@ def tensors_in(thing: Any) -> list[Tensor]:
             continue
         seen.add(id(item))
         if isinstance(item, Tensor):
-            if item.requires_grad:
+            if item.requires_grad or not requires_grad:
                 found.append(item)
         elif isinstance(item, dict):
             waiting.extend(item.values())
@@ -59,7 +59,9 @@ def substitute(thing: Any, table: dict[int, Tensor]) -> Any:
         if isinstance(item, (list, tuple)):
             parts = [visit(value) for value in item]
             changed = any(a is not b for a, b in zip(parts, item, strict=True))
-            return type(item)(parts) if changed else item
+            if not changed:
+                return item
+            return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
         if hasattr(item, "__dict__"):
             state = visit(vars(item))
             if state is not vars(item):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like, vector_jacobian
+from opteq.equilibrium.base import (
+    BoundMap,
+    State,
+    SymmetricLinearization,
+    as_tuple,
+    like,
+    vector_jacobian,
+)
 from opteq.errors import OptionError
 from opteq.gradient.attach import Map, Rules, attach_implicit
 from opteq.gradient.rule import GradientRule
 from opteq.options import one_of, positive, strict_options, whole
 from opteq.problem.curvature import Curvature
-from opteq.solve import Anderson, Solution, Solver, solve
+from opteq.solve import SAM, Anderson, ForwardBackward, Solution, Solver, Status, solve
 from opteq.solve.conjugate_gradients import conjugate_gradients
+from opteq.solve.layout import Layout
 from opteq.solve.solution import report
 from opteq.solve.solver import OnFailure
+from opteq.solve.status import code
 
 
 @strict_options
@@ -24,11 +35,12 @@ from opteq.solve.solver import OnFailure
 class Implicit(GradientRule):
     """The gradient of the equilibrium itself: w = g + J'w, then one vector-Jacobian product.
 
-    For the proximal map the system is symmetric and solved by conjugate gradients; for other maps,
-    or when `solver` is given, as a fixed point by that solver (Anderson). `tol` is the tolerance of
-    this backward solve, by default 1e-5, in float64 1e-10. Memory does not grow with the number of
-    steps, forward or backward. `Solution.adjoint` tells how the backward solve went, and failures
-    follow `on_failure`. Gradients of gradients (`create_graph=True`) are exact too.
+    For the proximal map the system is symmetric and solved by conjugate gradients, for other maps
+    as a fixed point by Anderson, both with `tol` (by default 1e-5, in float64 1e-10, looser in half
+    precision) and `max_steps`. A `solver` replaces both and brings its own settings. Memory does
+    not grow with the number of steps, forward or backward. `Solution.adjoint` tells how the
+    backward solve went, for the samples whose forward solve was finite; failures follow
+    `on_failure`. Gradients of gradients (`create_graph=True`) are exact too.
     """
 
     tol: float | None = None
@@ -43,13 +55,24 @@ class Implicit(GradientRule):
         one_of("on_failure", self.on_failure, ("warn", "raise", "ignore"))
         if self.solver is not None and not isinstance(self.solver, Solver):
             raise OptionError(f"solver is {self.solver!r}.", "Give Anderson(), Broyden(), ...")
+        if isinstance(self.solver, (ForwardBackward, SAM)):
+            raise OptionError(
+                f"{type(self.solver).__name__} does not solve the adjoint equation.",
+                "Give Anderson(), Broyden() or Picard(), or leave solver out.",
+            )
 
     def certified(self, curvature: Curvature) -> bool:
         return True
 
     def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
+        # A reference to the solution from its own graph would keep both alive.
+        record = weakref.ref(solution)
+
         def first(map: Map, z: State, g: State) -> State:
-            solution.adjoint, w = self._adjoint(bound, z, g)
+            adjoint, w = self._adjoint(bound, z, g)
+            found = record()
+            if found is not None:
+                found.adjoint = adjoint
             return w
 
         def higher(map: Map, z: State, g: State) -> State:
@@ -61,17 +84,27 @@ class Implicit(GradientRule):
         if self.solver is None and isinstance(z, Tensor) and isinstance(g, Tensor):
             linear = bound.symmetric_linearization(z)
             if linear is not None:
-                outcome = conjugate_gradients(
-                    linear.system,
-                    linear.right_side(g),
-                    tol=self._tolerance(z.dtype),
-                    max_steps=self.max_steps,
-                )
-                report(outcome, self.on_failure, "The backward solve", stacklevel=2)
-                assert isinstance(outcome.state, Tensor)
-                return outcome, linear.recover(g, outcome.state)
+                return self._conjugate_gradients(linear, g)
         outcome = self._fixed_point(bound, z, g)
         return outcome, outcome.state
+
+    def _conjugate_gradients(
+        self, linear: SymmetricLinearization, g: Tensor
+    ) -> tuple[Solution, Tensor]:
+        tol = self._tolerance(g)
+        right = linear.right_side(g)
+        outcome = conjugate_gradients(linear.system, right, tol=tol, max_steps=self.max_steps)
+        w, residual = linear.recover(g, cast(Tensor, outcome.state))
+        # The recurrence of conjugate gradients drifts from the true residual in ill-conditioned
+        # systems; what is reported is the true one.
+        size = torch.linalg.vector_norm(right.flatten(1), dim=1)
+        true = torch.linalg.vector_norm(residual.flatten(1), dim=1) / size
+        outcome.residual = torch.where(true.isfinite(), true, outcome.residual)
+        drifted = outcome.converged & (outcome.residual > 2 * tol)
+        outcome.converged = outcome.converged & ~drifted
+        outcome.codes = torch.where(drifted, code(Status.PRECISION), outcome.codes)
+        report(outcome, self.on_failure, "The backward solve")
+        return outcome, w
 
     def _fixed_point(self, map: Map, z: State, g: State) -> Solution:
         """w = g + J'w by a fixed-point solver, with J' by autograd."""
@@ -81,18 +114,14 @@ class Implicit(GradientRule):
             moved = as_tuple(product(w))
             return like(g, tuple(a + b for a, b in zip(as_tuple(g), moved, strict=True)))
 
-        settings = Anderson() if self.solver is None else self.solver
-        settings = replace(
-            settings,
-            tol=self._tolerance(as_tuple(z)[0].dtype),
-            max_steps=self.max_steps,
-            on_failure="ignore",
-        )
-        outcome = solve(adjoint_map, g, settings)
-        report(outcome, self.on_failure, "The backward solve", stacklevel=2)
+        tol = self._tolerance(z)
+        settings = self.solver or Anderson(tol=tol, max_steps=self.max_steps)
+        outcome = solve(adjoint_map, g, replace(settings, on_failure="ignore"))
+        report(outcome, self.on_failure, "The backward solve")
         return outcome
 
-    def _tolerance(self, dtype: torch.dtype) -> float:
+    def _tolerance(self, z: State) -> float:
         if self.tol is not None:
             return self.tol
-        return 1e-10 if dtype == torch.float64 else 1e-5
+        precision = Layout(z).precision
+        return 1e-10 if precision < 1e-12 else max(1e-5, 10 * precision)

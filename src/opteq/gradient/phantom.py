@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
-from opteq.gradient.rule import GradientRule
+from opteq.gradient.rule import GradientRule, join, pick
 from opteq.options import fraction, strict_options, whole
 from opteq.solve import Solution
 
@@ -47,19 +47,27 @@ def _through(bound: BoundMap, state: State, steps: int, damping: float) -> State
     with torch.enable_grad():
         moving = state
         for _ in range(steps):
-            moving = damped(bound, moving, damping)
-        # The value stays the solver's; only the derivative is that of the applications.
-        parts = tuple(
-            s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moving), strict=True)
-        )
+            moving = damp(moving, bound(moving), damping)
+    finite = torch.stack(
+        [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(moving)]
+    ).all(0)
+    if not bool(finite.all()):
+        # Samples that ran away stay constants: their infinities would spoil every gradient.
+        keep = finite.nonzero()[:, 0]
+        if not len(keep):
+            return state
+        attached = _through(bound.select(keep), pick(state, keep), steps, damping)
+        return join(state, keep, attached)
+    # The value stays the solver's; only the derivative is that of the applications.
+    parts = tuple(
+        s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moving), strict=True)
+    )
     return like(state, parts)
 
 
-def damped(bound: BoundMap, z: State, damping: float) -> State:
+def damp(z: State, image: State, damping: float) -> State:
     """(1 - damping) z + damping T(z)."""
-    image = as_tuple(bound(z))
+    pairs = zip(as_tuple(z), as_tuple(image), strict=True)
     if damping == 1:
-        return like(z, image)
-    return like(
-        z, tuple(torch.lerp(a, b.to(a), damping) for a, b in zip(as_tuple(z), image, strict=True))
-    )
+        return like(z, tuple(b.to(a) for a, b in pairs))
+    return like(z, tuple(torch.lerp(a, b.to(a), damping) for a, b in pairs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
+from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
 from opteq.problem.curvature import Curvature, largest
@@ -40,8 +41,16 @@ class GradientRule(ABC):
         keep = (~broken).nonzero()[:, 0]
         if not len(keep):
             return solution.state
-        parts = as_tuple(solution.state)
-        usable = like(solution.state, tuple(part[keep] for part in parts))
-        attached = as_tuple(self.attach(bound.select(keep), usable, solution))
-        joined = tuple(p.index_copy(0, keep, a) for p, a in zip(parts, attached, strict=True))
-        return like(solution.state, joined)
+        attached = self.attach(bound.select(keep), pick(solution.state, keep), solution)
+        return join(solution.state, keep, attached)
+
+
+def pick(state: State, index: Tensor) -> State:
+    """Some of the samples of a state."""
+    return like(state, tuple(part[index] for part in as_tuple(state)))
+
+
+def join(state: State, index: Tensor, some: State) -> State:
+    """`state` with the samples at `index` replaced by those of `some`."""
+    pairs = zip(as_tuple(state), as_tuple(some), strict=True)
+    return like(state, tuple(a.index_copy(0, index, b.to(a)) for a, b in pairs))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State
-from opteq.equilibrium.proximal import BoundProximal
-from opteq.gradient.phantom import damped
-from opteq.gradient.rule import GradientRule
+from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.gradient.phantom import damp
+from opteq.gradient.rule import GradientRule, join, pick
 from opteq.options import fraction, strict_options, whole
 from opteq.problem.curvature import Curvature
-from opteq.problem.similarity import expand
-from opteq.solve import SAM, ForwardBackward, Picard, Solution, Solver, solve
-from opteq.solve.loop import judge
+from opteq.solve import SAM, ForwardBackward, Solution, Solver
+from opteq.solve.forward_backward import require_problem, step_from
+from opteq.solve.loop import Observer
 from opteq.solve.solution import report
 
 
@@ -38,28 +38,49 @@ class Unrolled(GradientRule):
         fraction("damping", self.damping)
 
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
-        z = z0
-        for k in range(1, self.steps + 1):
-            z = self._advance(bound, z, solver, k)
-        solution = judge(bound, z, solver, self.steps)
-        solution.state = z
-        if trace:
-            watched = Picard(tol=0, max_steps=self.steps, damping=self.damping, on_failure="ignore")
-            solution.trace = solve(bound, z0, watched, trace=True).trace
-        report(solution, solver.on_failure, "The solve", stacklevel=4)
+        observer = Observer(z0, solver, trace=trace)
+        state = self._iterate(bound, z0, solver, observer)
+        solution = observer.solution()
+        broken = (
+            ~torch.stack(
+                [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(state)]
+            ).all(0)
+            | solution.residual.isinf()
+        )
+        if bool(broken.any()):
+            # As for the other rules, such samples are constants: here the best iterate seen.
+            keep = (~broken).nonzero()[:, 0]
+            again = self._iterate(bound.select(keep), pick(z0, keep), solver, None)
+            state = join(solution.state, keep, again)
+        # A copy, which users may change in place as they may with the other rules.
+        solution.state = like(state, tuple(part.clone() for part in as_tuple(state)))
+        report(solution, solver.on_failure, "The solve")
         return solution
 
-    def _advance(self, bound: BoundMap, z: State, solver: Solver, k: int) -> State:
+    def _iterate(
+        self, bound: BoundMap, z0: State, solver: Solver, observer: Observer | None
+    ) -> State:
+        z = z0
+        for k in range(1, self.steps + 1):
+            image, following = self._advance(bound, z, solver, k)
+            if observer is not None:
+                observer.see(z, image, bound)
+            # Under autocast images have a lower precision than states.
+            z = damp(z, following, 1.0)
+        if observer is not None and len(as_tuple(z)[0]):
+            with torch.no_grad():
+                observer.see(z, bound(z), bound, last=True)
+        return z
+
+    def _advance(self, bound: BoundMap, z: State, solver: Solver, k: int) -> tuple[State, State]:
+        """T(z) and the next state."""
+        if isinstance(solver, ForwardBackward):
+            problem = require_problem(bound)
+            return step_from(problem, cast(Tensor, z), solver.step_for(problem))
+        image = bound(z)
         if isinstance(solver, SAM):
-            state = cast(Tensor, z)
-            return solver.combine(state, cast(Tensor, bound(state)), k)
-        if isinstance(solver, ForwardBackward) and isinstance(bound, BoundProximal):
-            state = cast(Tensor, z)
-            step = solver.step_for(bound)
-            if isinstance(step, Tensor):
-                step = expand(step.to(state), state)
-            return bound.problem.forward_backward(state, step)[1]
-        return damped(bound, z, self.damping)
+            return image, solver.combine(cast(Tensor, z), cast(Tensor, image), k)
+        return image, damp(z, image, self.damping)
 
     def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
         return state

@@ -47,7 +47,8 @@ class Composition(LinearOperator):
         return math.prod(factor.norm() for factor in self._chain())
 
     def norm_limit(self) -> float:
-        return math.prod(factor.norm_limit() for factor in self._chain())
+        limits = [factor.norm_limit() for factor in self._chain()]
+        return 0.0 if 0 in limits else math.prod(limits)
 
 
 class Transposed(LinearOperator):

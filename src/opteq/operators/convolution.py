@@ -43,15 +43,17 @@ class Conv2d(WeightedOperator):
         image_size: int | Pair | None = None,
     ) -> None:
         whole("groups", groups, least=1)
+        whole("in_channels", in_channels, least=1)
+        whole("out_channels", out_channels, least=1)
         if in_channels % groups or out_channels % groups:
             raise OptionError(
                 f"groups={groups} divides not both in_channels={in_channels} and "
                 f"out_channels={out_channels}.",
                 "Choose a common divisor.",
             )
-        inner = whole("in_channels", in_channels, least=1) // groups
+        inner = in_channels // groups
         kernel = _pair("kernel_size", kernel_size, least=1)
-        weight = torch.empty(whole("out_channels", out_channels, least=1), inner, *kernel)
+        weight = torch.empty(out_channels, inner, *kernel)
         nn.init.normal_(weight, std=(inner * kernel[0] * kernel[1]) ** -0.5)
         super().__init__(weight, norm_bound, trained=True)
         self._set_geometry(stride, padding, padding_mode, groups, image_size)
@@ -69,13 +71,13 @@ class Conv2d(WeightedOperator):
         image_size: int | Pair | None = None,
     ) -> Conv2d:
         """Fixed weights, taken as they are (gradients still flow into `weight`)."""
-        if weight.ndim != 4:
+        if isinstance(weight, Tensor) and weight.ndim != 4:
             raise ShapeError(
                 f"A convolution weight has 4 axes, this one has shape {tuple(weight.shape)}.",
                 "Give a kernel of shape (out, in / groups, height, width).",
             )
         whole("groups", groups, least=1)
-        if weight.shape[0] % groups:
+        if isinstance(weight, Tensor) and weight.shape[0] % groups:
             raise OptionError(
                 f"groups={groups} does not divide the {weight.shape[0]} output channels.",
                 "Choose a divisor.",
@@ -219,9 +221,7 @@ class Conv2d(WeightedOperator):
             return bound
         twin = self.frozen().double()
         matrix = dense_matrix(twin, (self.in_channels, *size))
-        # The norm of the smaller Gram matrix costs the cube of the smaller side only.
-        gram = matrix @ matrix.T if len(matrix) < matrix.shape[1] else matrix.T @ matrix
-        return min(bound, float(spectral.gram_norm(gram)))
+        return min(bound, spectral.exact_norm(matrix))
 
     def extra_repr(self) -> str:
         g = self.geometry
@@ -245,7 +245,7 @@ def _unwrap(image: Tensor, padding: Pair) -> Tensor:
 
 
 def _pair(name: str, value: int | Pair, *, least: int) -> Pair:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(pair) != 2:
         raise OptionError(f"{name}={value!r} is not a number or a pair.", "Give one or two.")
     return whole(name, pair[0], least=least), whole(name, pair[1], least=least)

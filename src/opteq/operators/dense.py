@@ -39,7 +39,7 @@ class Dense(WeightedOperator):
     @classmethod
     def from_weight(cls, weight: Tensor) -> Dense:
         """Fixed weights, taken as they are (gradients still flow into `weight`)."""
-        if weight.ndim != 2:
+        if isinstance(weight, Tensor) and weight.ndim != 2:
             raise ShapeError(
                 f"A dense weight has 2 axes, this one has shape {tuple(weight.shape)}.",
                 "Give a matrix of shape (out, in).",

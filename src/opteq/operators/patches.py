@@ -36,7 +36,9 @@ class PatchProjection(WeightedOperator):
     @classmethod
     def from_weight(cls, weight: Tensor, *, patch: int = 2) -> PatchProjection:
         """A fixed H of shape (split * patch^2, hidden), taken as it is."""
-        if weight.ndim != 2 or weight.shape[0] % whole("patch", patch, least=1) ** 2:
+        if isinstance(weight, Tensor) and (
+            weight.ndim != 2 or weight.shape[0] % whole("patch", patch, least=1) ** 2
+        ):
             raise ShapeError(
                 f"A patch projection of patch={patch} was given H of shape {tuple(weight.shape)}.",
                 "Give a matrix of shape (split * patch^2, hidden).",
@@ -55,13 +57,13 @@ class PatchProjection(WeightedOperator):
         batch, channels, height, width = z.shape
         views = z.reshape(-1, self.split, height, width)
         out = functional.conv2d(views, self._kernel(), stride=self.patch)
-        return out.view(batch, channels // self.split, *out.shape[1:])
+        return out.reshape(batch, channels // self.split, *out.shape[1:])
 
     def adjoint(self, r: Tensor) -> Tensor:
         channels, height, width = self.domain_shape(tuple(r.shape[1:]))
         flat = r.reshape(-1, *r.shape[2:])
         out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
-        return out.view(len(r), channels, height, width)
+        return out.reshape(len(r), channels, height, width)
 
     def _kernel(self) -> Tensor:
         return self.weight.T.reshape(self.hidden, self.split, self.patch, self.patch)

@@ -168,9 +168,15 @@ def _angles(count: int, offset: float, like: Tensor) -> Tensor:
     return (steps + offset) * (2 * math.pi / count)
 
 
-def gram_norm(gram: Tensor) -> float:
-    """|A| from A'A in float64."""
-    return math.sqrt(float(torch.linalg.eigvalsh(gram.double())[-1])) * _ROUNDING
+def exact_norm(matrix: Tensor) -> float:
+    """|A| of a large float64 matrix by its smaller Gram matrix, which costs the cube of the smaller
+    side only. Scaled first, so that squares neither vanish nor overflow."""
+    largest = float(matrix.abs().max())
+    if largest == 0:
+        return 0.0
+    scaled = matrix / largest
+    gram = scaled @ scaled.T if len(scaled) < scaled.shape[1] else scaled.T @ scaled
+    return largest * math.sqrt(float(torch.linalg.eigvalsh(gram)[-1])) * _ROUNDING
 
 
 def _double(tensor: Tensor) -> Tensor:

@@ -57,6 +57,8 @@ class WeightedOperator(LinearOperator):
 
     def __init__(self, weight: Tensor, norm_bound: float | None, *, trained: bool) -> None:
         super().__init__()
+        if not isinstance(weight, Tensor):
+            raise DtypeError(f"The weight is a {type(weight).__name__}.", "Give a torch tensor.")
         if not weight.is_floating_point():
             raise DtypeError(
                 f"The weight has dtype {weight.dtype}.", "Give a floating-point tensor."
@@ -65,6 +67,7 @@ class WeightedOperator(LinearOperator):
             positive("norm_bound", norm_bound)
         self.norm_bound = norm_bound
         self._scaled = not trained
+        self._frozen = False
         self._weight_norm, self._raw_norm = _NormCache(), _NormCache()
         if trained:
             self.raw = nn.Parameter(weight)
@@ -95,6 +98,9 @@ class WeightedOperator(LinearOperator):
     def _norm_of_raw(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
         if torch.is_grad_enabled() and self.raw.requires_grad:
+            if not bool(self.raw.isfinite().all()):
+                # No norm, and no decomposition that could fail: the solve reports the samples.
+                return torch.tensor(math.nan, dtype=torch.float64)
             return self.differentiable_norm(self.raw)
         norm = self._raw_norm.get(self.raw, lambda raw: float(self.differentiable_norm(raw)))
         return torch.tensor(norm, dtype=torch.float64)
@@ -104,10 +110,10 @@ class WeightedOperator(LinearOperator):
             return self._weight_norm.get(self.weight, self.tight_norm)
 
     def norm_limit(self) -> float:
-        trained = isinstance(self.raw, nn.Parameter) or self.norm_bound is not None
-        if not trained:
-            return self.norm()
-        return math.inf if self.norm_bound is None else self.norm_bound
+        if self.norm_bound is not None:
+            return self.norm_bound
+        trained = isinstance(self.raw, nn.Parameter) and self.raw.requires_grad
+        return math.inf if trained and not self._frozen else self.norm()
 
     def frozen(self: Module) -> Module:
         """A twin whose weight is computed, once, and keeps its gradient history."""
@@ -115,7 +121,7 @@ class WeightedOperator(LinearOperator):
         twin = copy.copy(operator)
         twin._parameters = {}
         twin._buffers = {"raw": operator.weight}
-        twin._scaled = True
+        twin._scaled = twin._frozen = True
         return cast(Module, twin)
 
     def _matrix_shape(self) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from opteq.problem.activation import Activation
 from opteq.problem.algebra import Scaled, Sum
 from opteq.problem.coupling import Coupling, HeritageDiversity, Independent
 from opteq.problem.curvature import Curvature
-from opteq.problem.gaussian import Gaussian, PatchGaussian
+from opteq.problem.gaussian import GammaRule, Gaussian, PatchGaussian
 from opteq.problem.inner_product import Linear, Polynomial, Sigmoid
 from opteq.problem.penalties import (
     ELU,
@@ -40,6 +40,7 @@ __all__ = [
     "Coupling",
     "Curvature",
     "Decorrelation",
+    "GammaRule",
     "Gaussian",
     "HeritageDiversity",
     "Incay",

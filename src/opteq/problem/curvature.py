@@ -54,7 +54,9 @@ UNKNOWN = Curvature(-math.inf, math.inf)
 
 def largest(number: Number) -> float:
     """The number for the worst sample."""
-    return float(number.max()) if isinstance(number, Tensor) else number
+    if isinstance(number, Tensor):
+        return float(number.max()) if number.numel() else 0.0
+    return number
 
 
 def _larger(a: Number, b: Number) -> Number:

@@ -5,37 +5,91 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError, ShapeError
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
-from opteq.options import is_number, strict_options
+from opteq.options import fraction, is_number, one_of, positive, strict_options
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
     Similarity,
     check_injection,
+    check_operator,
 )
 
 Gamma = float | Tensor
 
 
+@strict_options
+class GammaRule(nn.Module):
+    """gamma = factor / M, M the mean or the minimum over parts of |q_i|^2 at z = 0.
+
+    The papers take the minimum over the batch (factor 0.2), which is unstable across seeds and lets
+    a sample's answer depend on its batch; the mean is the default. In training M is that of the
+    batch, and a running average of it is kept; in evaluation the average is used, so that samples
+    stay independent.
+    """
+
+    running: Tensor
+    batches: Tensor
+
+    def __init__(
+        self,
+        factor: float = 0.2,
+        statistic: Literal["mean", "minimum"] = "mean",
+        *,
+        momentum: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.factor = positive("factor", factor)
+        self.statistic = one_of("statistic", statistic, ("mean", "minimum"))
+        self.momentum = fraction("momentum", momentum)
+        self.register_buffer("running", torch.ones(()))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def forward(self, distances: Tensor) -> Tensor:
+        """gamma for a batch of |q_i|^2."""
+        finite = distances[distances.isfinite()]
+        if self.training and finite.numel():
+            M = finite.mean() if self.statistic == "mean" else finite.min()
+            M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
+            # The first batch sets the average, later ones move it.
+            weight = torch.where(self.batches == 0, 1.0, self.momentum).to(M)
+            self.running.lerp_(M, weight)
+            self.batches.add_(1)
+            return self.factor / M
+        return self.factor / self.running
+
+    def extra_repr(self) -> str:
+        return f"factor={self.factor}, statistic={self.statistic!r}"
+
+
 class GaussianKernel(Similarity):
     """sum over i of exp(-gamma |q_i|^2) / (2 gamma) for the parts q_i of a residual q = A (u - Wz).
 
-    `gamma` is a number, a scalar tensor, or learned (`learn_gamma=True`) through its logarithm so
-    that it stays positive. For every gamma and u the Hessian lies in
+    `gamma` is a number, a scalar tensor, a `GammaRule`, or learned (`learn_gamma=True`) through its
+    logarithm so that it stays positive. For every gamma and u the Hessian lies in
     [-|AW|^2, 2 exp(-3/2) |AW|^2]: a contraction if |AW| < 1, strongly convex if
     |AW|^2 < exp(3/2) / 2 = 2.2408.
     """
 
-    def __init__(self, operator: LinearOperator, gamma: Gamma, *, learn_gamma: bool) -> None:
+    def __init__(
+        self, operator: LinearOperator, gamma: Gamma | GammaRule, *, learn_gamma: bool
+    ) -> None:
         super().__init__()
-        self.operator = operator
+        self.operator = check_operator(operator)
         self.learn_gamma = learn_gamma
+        self.gamma_rule = gamma if isinstance(gamma, GammaRule) else None
+        if isinstance(gamma, GammaRule):
+            if learn_gamma:
+                raise OptionError("gamma is a rule and learned.", "Choose one of the two.")
+            return
         _check_gamma(gamma)
         if learn_gamma:
             start = torch.as_tensor(gamma, dtype=torch.get_default_dtype())
@@ -46,13 +100,22 @@ class GaussianKernel(Similarity):
                 "Give a number with learn_gamma=True.",
             )
         elif isinstance(gamma, Tensor):
-            self.register_buffer("fixed_gamma", gamma)
+            self.register_buffer("fixed_gamma", gamma.reshape(()))
         else:
             self.fixed_gamma = float(gamma)
 
     @property
     def gamma(self) -> Gamma:
+        """The gamma of evaluation; under a rule, training takes that of each batch."""
+        if self.gamma_rule is not None:
+            return self.gamma_rule.factor / self.gamma_rule.running
         return self.log_gamma.exp() if self.learn_gamma else self.fixed_gamma
+
+    def _gamma_at(self, target: Tensor, axes: tuple[int, ...]) -> Gamma:
+        """gamma for a solve, from the residual q = A u at z = 0."""
+        if self.gamma_rule is None:
+            return self.gamma
+        return self.gamma_rule(target.detach().square().sum(axes))
 
     def gates(self, z: Tensor, u: Tensor) -> Tensor:
         """The attention of GEQ: exp(-gamma |q_i|^2) in (0, 1], for each sample and part i."""
@@ -152,13 +215,14 @@ class Gaussian(GaussianKernel):
     [001 eq. 5-6]. u has the shape of Wz; one gate a sample."""
 
     def __init__(
-        self, operator: LinearOperator, gamma: Gamma = 0.5, *, learn_gamma: bool = False
+        self, operator: LinearOperator, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
     ) -> None:
         super().__init__(operator, gamma, learn_gamma=learn_gamma)
 
     def _bind(self, u: Tensor) -> BoundGaussian:
         axes = tuple(range(1, u.ndim))
-        return BoundGaussian(self.operator, u, self.gamma, axes, self.curvature, u.dtype)
+        gamma = self._gamma_at(u, axes)
+        return BoundGaussian(self.operator, u, gamma, axes, self.curvature, u.dtype)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit()
@@ -177,18 +241,24 @@ class PatchGaussian(GaussianKernel):
         self,
         operator: LinearOperator,
         projection: PatchProjection | None = None,
-        gamma: Gamma = 0.5,
+        gamma: Gamma | GammaRule = 0.5,
         *,
         learn_gamma: bool = False,
     ) -> None:
         super().__init__(operator, gamma, learn_gamma=learn_gamma)
+        if projection is not None and not isinstance(projection, PatchProjection):
+            raise OptionError(
+                f"projection is a {type(projection).__name__}.",
+                "Give a PatchProjection; gamma is the third argument.",
+            )
         self.projection = PatchProjection() if projection is None else projection
 
     def _bind(self, u: Tensor) -> BoundGaussian:
         forward = Composition(self.projection, self.operator)
         # Axes of a projected batch: sample, channel group, hidden, row, column.
-        target = self.projection(u)
-        return BoundGaussian(forward, target, self.gamma, (2,), self.curvature, u.dtype)
+        target, axes = self.projection(u), (2,)
+        gamma = self._gamma_at(target, axes)
+        return BoundGaussian(forward, target, gamma, axes, self.curvature, u.dtype)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit() * self.projection.norm_limit()

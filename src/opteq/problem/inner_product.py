@@ -22,6 +22,7 @@ from opteq.problem.similarity import (
     Product,
     Similarity,
     check_injection,
+    check_operator,
     expand,
     per_sample_sum,
 )
@@ -36,7 +37,7 @@ class InnerProduct(Similarity):
 
     def __init__(self, operator: LinearOperator, *, average: bool) -> None:
         super().__init__()
-        self.operator, self.average = operator, average
+        self.operator, self.average = check_operator(operator), average
 
     @abstractmethod
     def scalar(self, s: Tensor) -> Tensor:
@@ -227,8 +228,13 @@ def _stretched(bend: float, stretch: Tensor) -> Number:
 
 
 def _check_state_shape(operator: LinearOperator, u: Tensor) -> None:
+    shape = tuple(u.shape[1:])
     try:
-        operator.codomain_shape(tuple(u.shape[1:]))
+        if operator.domain_shape(operator.codomain_shape(shape)) != shape:
+            raise ShapeError(
+                f"W'W takes samples of {shape} to another shape.",
+                "Give the strided operator the image_size it works on.",
+            )
     except ShapeError as error:
         raise ShapeError(
             f"The injection u must have the shape of z, which W takes. {error.problem}",

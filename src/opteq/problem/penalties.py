@@ -65,6 +65,8 @@ class Shrinkage(Penalty):
         return self.threshold * z.abs()
 
     def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        if self.threshold == 0:
+            return v
         level = step * self.threshold
         return torch.sign(v) * torch.relu(v.abs() - level)
 

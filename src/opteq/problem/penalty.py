@@ -43,11 +43,9 @@ class Penalty(nn.Module, ABC):
         return self.prox(v)
 
     def slope(self, v: Tensor) -> Tensor:
-        """Derivative of the activation, elementwise, in [0, 1]."""
-        with torch.enable_grad():
-            leaf = v.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(self.prox(leaf).sum(), leaf)
-        return slope
+        """Derivative of the activation, elementwise, in [0, 1]; differentiable itself."""
+        pull_back = torch.func.vjp(self.prox, v)[1]
+        return pull_back(torch.ones_like(v))[0].clamp(min=0)
 
 
 class SmoothPenalty(Penalty):
@@ -70,11 +68,12 @@ class SmoothPenalty(Penalty):
         t = torch.as_tensor(step, dtype=v.dtype, device=v.device)
         with torch.no_grad():
             y = self._preimage(v, t)
-        # One recorded Newton step at the solution carries the derivative, to any order it is
-        # needed: the value moves by rounding only.
+        # Newton steps at the solution move the value by rounding only but carry derivatives: the
+        # first those of order 1, the second all up to order 3.
         if torch.is_grad_enabled() and (v.requires_grad or t.requires_grad):
-            slope = (1 - t) * self.slope(y) + t
-            y = y - ((1 - t) * self.activation(y) + t * y - v) / slope
+            for _ in range(2):
+                slope = (1 - t) * self.slope(y) + t
+                y = y - ((1 - t) * self.activation(y) + t * y - v) / slope
         return self.activation(y)
 
     def _preimage(self, v: Tensor, t: Tensor) -> Tensor:

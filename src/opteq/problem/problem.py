@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import DtypeError, OptionError, ShapeError
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.penalty import Penalty, Step
@@ -95,8 +95,13 @@ class Problem(nn.Module):
         return self.similarity.curvature()
 
     def _bind(self, z: Tensor, u: Tensor) -> BoundProblem:
-        if len(z) != len(u):
+        bound = self.bind(u)
+        expected = bound.similarity.zeros()
+        if z.shape != expected.shape:
             raise ShapeError(
-                f"z holds {len(z)} samples and u {len(u)}.", "Give one injection for each state."
+                f"z has shape {tuple(z.shape)}; for this u states have {tuple(expected.shape)}.",
+                "Give one state of that shape for each injection.",
             )
-        return self.bind(u)
+        if z.dtype != expected.dtype and not torch.is_autocast_enabled(z.device.type):
+            raise DtypeError(f"z is {z.dtype}, u is {u.dtype}.", "Convert one of them.")
+        return bound

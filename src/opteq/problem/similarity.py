@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -56,6 +57,8 @@ class Similarity(nn.Module):
     Similarities add and scale: `Linear(W) + 0.5 * Gaussian(V)`.
     """
 
+    _value_checked = False
+
     def value(self, z: Tensor, u: Tensor) -> Tensor:
         """S(z; u), one number a sample, from differentiable torch operations."""
         if type(self).bind is Similarity.bind:
@@ -69,7 +72,11 @@ class Similarity(nn.Module):
     def bind(self, u: Tensor) -> BoundSimilarity:
         """Fix the injection: what a solve works with."""
         check_injection(self, u)
-        return _Derived(freeze(self), u)
+        bound = _Derived(freeze(self), u)
+        if not self._value_checked and len(u):
+            bound.refuse_flat_value()
+            self._value_checked = True
+        return bound
 
     def curvature(self) -> Curvature:
         """Bounds of the Hessian of S for every z and u, whatever training does to the weights
@@ -100,13 +107,20 @@ class Similarity(nn.Module):
     def __mul__(self, factor: float) -> Similarity:
         from opteq.problem.algebra import Scaled
 
-        if not is_number(factor):
+        if not is_number(factor) or not math.isfinite(factor):
             raise OptionError(
-                f"A similarity cannot be multiplied by {factor!r}.", "Multiply by a number."
+                f"A similarity cannot be multiplied by {factor!r}.", "Multiply by a finite number."
             )
         return Scaled(self, float(factor))
 
     __rmul__ = __mul__
+
+    def __neg__(self) -> Similarity:
+        return self * -1.0
+
+    def __radd__(self, other: object) -> Similarity:
+        # sum() starts at 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
 
 class _Derived(BoundSimilarity):
@@ -117,13 +131,28 @@ class _Derived(BoundSimilarity):
 
     def value(self, z: Tensor) -> Tensor:
         value = self.similarity.value(z, self.u)
-        if value.shape != (len(z),):
+        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if found != (len(z),):
             raise ShapeError(
-                f"{type(self.similarity).__name__}.value returned shape {tuple(value.shape)} for a "
-                f"batch of {len(z)}.",
+                f"{type(self.similarity).__name__}.value returned {found} for a batch of {len(z)}.",
                 f"Return one number a sample: sum over all axes but the first, shape ({len(z)},).",
             )
         return value
+
+    def refuse_flat_value(self) -> None:
+        """Refuse a value from which no gradient in z can be derived: it would be taken for 0."""
+        with torch.enable_grad():
+            leaf = self.zeros().requires_grad_()
+            value = self.value(leaf).sum()
+            slope = None
+            if value.requires_grad:
+                (slope,) = torch.autograd.grad(value, leaf, allow_unused=True)
+        if slope is None:
+            raise OptionError(
+                f"{type(self.similarity).__name__}.value does not depend on z in a way that can be "
+                "differentiated.",
+                "Use torch operations on z, without detach, no_grad, argmax or numpy.",
+            )
 
     def gradient(self, z: Tensor) -> Tensor:
         # Samples are independent, so the gradient of the sum holds the gradient of each.
@@ -137,6 +166,16 @@ class _Derived(BoundSimilarity):
 
     def curvature(self) -> Curvature:
         return self.similarity.curvature()
+
+
+def check_operator(operator: object) -> LinearOperator:
+    """`operator` if it is one; an error that says how to make one otherwise."""
+    if not isinstance(operator, LinearOperator):
+        raise OptionError(
+            f"The operator W is a {type(operator).__name__}.",
+            "Give Dense(in, out), Conv2d(in, out), or Dense.from_weight(matrix) for a matrix.",
+        )
+    return operator
 
 
 def check_injection(module: nn.Module, u: Tensor) -> None:

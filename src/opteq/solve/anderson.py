@@ -9,6 +9,7 @@ from torch import Tensor
 
 from opteq.options import fraction, positive, strict_options, whole
 from opteq.solve.layout import FlatMap
+from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
 
 
@@ -21,7 +22,7 @@ class Anderson(Solver):
 
     D the lengths of the columns of DG, so that the ridge is relative and does not stall at tight
     tolerances. The Gram matrix DG'DG is kept and gains one row a step. `mixing` below 1 damps the
-    step.
+    step. Where the map is known to contract, a safeguard makes convergence certain.
     """
 
     memory: int = 5
@@ -42,13 +43,16 @@ class _Anderson(Method):
     def __init__(self, map: FlatMap, extrapolation: Extrapolation) -> None:
         super().__init__(map)
         self.extrapolation = extrapolation
+        self.safeguard = Safeguard(map.contraction())
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
-        return self.extrapolation.propose(z, image, gap)
+        proposed = self.extrapolation.propose(z, image, gap)
+        return self.safeguard.choose(self.safeguard.keeps(image, gap), proposed)
 
     def select(self, index: Tensor) -> None:
         super().select(index)
         self.extrapolation.select(index)
+        self.safeguard.select(index)
 
 
 class Extrapolation:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from opteq.options import strict_options, whole
 from opteq.solve.layout import FlatMap
+from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
 
 # A step whose denominator is below this would be ten thousand times the residual.
@@ -22,7 +23,8 @@ class Broyden(Solver):
 
     Only the steps s_k are stored (C. T. Kelley's form): with p = g(z_new), for each pair of
     successive steps p <- p + s_(j+1) <s_j, p> / |s_j|^2, then s = p / (1 - <s_k, p> / |s_k|^2).
-    After `memory` steps the memory starts anew.
+    After `memory` steps the memory starts anew. Where the map is known to contract, a safeguard
+    makes convergence certain.
     """
 
     memory: int = 20
@@ -39,6 +41,7 @@ class _Broyden(Method):
     def __init__(self, map: FlatMap, memory: int) -> None:
         super().__init__(map)
         self.memory = memory
+        self.safeguard = Safeguard(map.contraction())
         self.steps: list[Tensor] = []
         self.inverse_squares: list[Tensor] = []
 
@@ -55,15 +58,19 @@ class _Broyden(Method):
             # A sample whose update would blow up takes a plain step and forgets its past.
             step = torch.where(safe, step / denominator, gap)
             self.inverse_squares = [x * safe for x in self.inverse_squares]
+        kept = self.safeguard.keeps(image, gap)
         squares = step.square().sum(1, keepdim=True)
         self.steps.append(step)
         self.inverse_squares.append(torch.where(squares > 0, 1 / squares, 0.0))
-        return z + step
+        # Samples that go back do not take the step that the formula assumes: they start anew.
+        self.inverse_squares = [x * kept[:, None] for x in self.inverse_squares]
+        return self.safeguard.choose(kept, z + step)
 
     def _along(self, j: int, p: Tensor) -> Tensor:
         return (self.steps[j] * p).sum(1, keepdim=True) * self.inverse_squares[j]
 
     def select(self, index: Tensor) -> None:
         super().select(index)
+        self.safeguard.select(index)
         self.steps = [step[index] for step in self.steps]
         self.inverse_squares = [x[index] for x in self.inverse_squares]

@@ -21,6 +21,12 @@ def conjugate_gradients(
     `Solution.residual` is relative to `right`. A sample in which the system shows negative
     curvature stops with the status INDEFINITE and keeps its last iterate.
     """
+    given = right.dtype
+    # At least float32, and of size 1, so that squares neither vanish nor overflow.
+    work = torch.promote_types(right.dtype, torch.float32)
+    largest = right.flatten(1).abs().amax(1) if right.numel() else right.new_ones(len(right))
+    unit = expand(torch.where(largest > 0, largest, 1.0).to(work), right)
+    right = right.to(work) / unit
     v, residual, direction = torch.zeros_like(right), right, right
     squared = per_sample_sum(residual.square())
     goal = tol**2 * squared
@@ -34,7 +40,7 @@ def conjugate_gradients(
         if not bool(working.any()):
             evaluations -= 1
             break
-        image = system(direction)
+        image = system(direction.to(given)).to(work)
         bend = per_sample_sum(direction * image)
         broken = broken | (working & ~bend.isfinite())
         indefinite = indefinite | (working & (bend <= 0))
@@ -55,4 +61,5 @@ def conjugate_gradients(
     codes = torch.where(broken, code(Status.BAD_INPUT), codes)
     codes = torch.where(converged, code(Status.CONVERGED), codes)
     relative = torch.where(size > 0, squared.sqrt() / size, 0.0)
+    v = (v * unit).to(given)
     return Solution(v, converged, steps, relative, codes, evaluations=evaluations)

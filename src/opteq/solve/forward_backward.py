@@ -17,6 +17,7 @@ from opteq.problem.curvature import Curvature, Number, largest
 from opteq.problem.similarity import expand
 from opteq.solve.anderson import Extrapolation
 from opteq.solve.layout import FlatMap
+from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
 
 _RIDGE = 1e-8
@@ -48,16 +49,10 @@ class ForwardBackward(Solver):
         whole("memory", self.memory, least=1)
 
     def start(self, map: FlatMap) -> Method:
-        bound = map.bound
-        if not isinstance(bound, BoundProximal):
-            raise OptionError(
-                "ForwardBackward needs the problem behind the map, and was given a plain function.",
-                "Use Equilibrium(problem).solve(u), pass Proximal(problem).bind(u), or use "
-                "Picard(damping=...) for a function.",
-            )
+        bound = require_problem(map.bound)
         step = self.step_for(bound)
         if self.accelerate:
-            return _Accelerated(map, step, Extrapolation(self.memory, _RIDGE), self._rate(bound))
+            return _Accelerated(map, step, self.memory, self._rate(bound))
         return _ForwardBackward(map, step)
 
     def step_for(self, bound: BoundProximal) -> Number:
@@ -65,12 +60,18 @@ class ForwardBackward(Solver):
         if self.step is not None:
             return self.step
         curvature = bound.curvature()
-        if not math.isfinite(largest(curvature.smoothness)):
+        smoothness = curvature.smoothness
+        # Samples or weights that are NaN or overflow are reported by the solve: any step will do.
+        if isinstance(smoothness, Tensor) or math.isnan(smoothness):
+            step = torch.as_tensor(_step(curvature))
+            return torch.where(step.isfinite() & (step > 0), step, 1.0)
+        if math.isinf(smoothness):
             raise IllPosedError(
                 "The curvature of this similarity is not bounded, so no step is certain.",
-                "Give ForwardBackward(step=...), or define curvature() in your similarity.",
+                "Give the weights a norm_bound, define curvature() in your similarity, or give "
+                "ForwardBackward(step=...).",
             )
-        return _where_convex(curvature, lambda m, L: 2 / (L + m), lambda L: 1 / L)
+        return _step(curvature)
 
     def _rate(self, bound: BoundProximal) -> Number:
         """The factor by which plain steps are sure to contract; 1 if none is known."""
@@ -79,7 +80,26 @@ class ForwardBackward(Solver):
         return _where_convex(bound.curvature(), lambda m, L: (L - m) / (L + m), lambda L: 0 * L + 1)
 
     def certified(self, curvature: Curvature) -> bool:
-        return largest(curvature.high) < 1
+        short = self.step is None or self.step * largest(curvature.smoothness) < 2
+        return largest(curvature.high) < 1 and short
+
+
+def step_from(bound: BoundProximal, z: Tensor, step: Number) -> tuple[Tensor, Tensor]:
+    """T(z) and the forward-backward step from z; differentiable."""
+    if isinstance(step, Tensor):
+        step = expand(step.to(z).expand(len(z)), z)
+    return bound.problem.forward_backward(z, step)
+
+
+def require_problem(bound: object) -> BoundProximal:
+    """The bound problem behind a map, or an error that says what to use instead."""
+    if not isinstance(bound, BoundProximal):
+        raise OptionError(
+            "ForwardBackward needs the problem behind the map, and was given a plain function.",
+            "Use Equilibrium(problem).solve(u), pass Proximal(problem).bind(u), or use "
+            "Picard(damping=...) for a function.",
+        )
+    return bound
 
 
 class _ForwardBackward(Method):
@@ -93,9 +113,8 @@ class _ForwardBackward(Method):
     def evaluate(self, z: Tensor) -> Tensor:
         layout = self.map.layout
         state = cast(Tensor, layout.unpack(z))
-        step = expand(self.step.to(state), state) if isinstance(self.step, Tensor) else self.step
         bound = cast(BoundProximal, self.map.bound)
-        image, moved = bound.problem.forward_backward(state, step)
+        image, moved = step_from(bound, state, self.step)
         self.moved = layout.pack(moved)
         return layout.pack(image)
 
@@ -114,40 +133,25 @@ class _ForwardBackward(Method):
 class _Accelerated(_ForwardBackward):
     extrapolates = True
 
-    def __init__(
-        self, map: FlatMap, step: Number, extrapolation: Extrapolation, rate: Number
-    ) -> None:
+    def __init__(self, map: FlatMap, step: Number, memory: int, rate: Number) -> None:
         super().__init__(map, step)
-        self.extrapolation = extrapolation
-        self.progress = (1 + rate) / 2
-        self.plain: Tensor | None = None
-        self.length = self.is_plain = torch.empty(0)
+        self.extrapolation = Extrapolation(memory, _RIDGE)
+        self.safeguard = Safeguard(rate)
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
         assert self.moved is not None
-        moved = self.moved
-        stride = moved - z
-        length = torch.linalg.vector_norm(stride, dim=1)
-        proposed = self.extrapolation.propose(z, moved, stride)
-        if self.plain is None:
-            accepted = torch.ones_like(length, dtype=torch.bool)
-            self.plain, self.length = moved, length
-        else:
-            # Without a known rate progress is 1: any shortening will do, and plain steps pass.
-            accepted = self.is_plain | (length < self.progress * self.length)
-            self.plain = torch.where(accepted[:, None], moved, self.plain)
-            self.length = torch.where(accepted, length, self.length)
-        self.is_plain = ~accepted
-        return torch.where(accepted[:, None], proposed, self.plain)
+        stride = self.moved - z
+        proposed = self.extrapolation.propose(z, self.moved, stride)
+        return self.safeguard.choose(self.safeguard.keeps(self.moved, stride), proposed)
 
     def select(self, index: Tensor) -> None:
         super().select(index)
         self.extrapolation.select(index)
-        if isinstance(self.progress, Tensor) and self.progress.ndim:
-            self.progress = self.progress[index]
-        if self.plain is not None:
-            self.plain, self.length = self.plain[index], self.length[index]
-            self.is_plain = self.is_plain[index]
+        self.safeguard.select(index)
+
+
+def _step(curvature: Curvature) -> Number:
+    return _where_convex(curvature, lambda m, L: 2 / (L + m), lambda L: 1 / L)
 
 
 def _where_convex(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
-from opteq.errors import DtypeError, ShapeError
+from opteq.errors import DtypeError, OptionError, ShapeError
+from opteq.problem.curvature import Number
 
 
 class Layout:
@@ -20,7 +21,7 @@ class Layout:
     """
 
     def __init__(self, state: State) -> None:
-        parts = as_tuple(state)
+        parts = as_tuple(state) if isinstance(state, (Tensor, tuple, list)) else ()
         if not parts or not all(isinstance(p, Tensor) and p.is_floating_point() for p in parts):
             raise DtypeError(
                 "The start z0 is not made of floating-point tensors.",
@@ -35,6 +36,12 @@ class Layout:
         self.shapes = [tuple(p.shape[1:]) for p in parts]
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.dtypes = [p.dtype for p in parts]
+        precisions = [torch.finfo(dtype).eps for dtype in self.dtypes]
+        kind = parts[0].device.type
+        if kind in ("cpu", "cuda", "xpu") and torch.is_autocast_enabled(kind):
+            precisions.append(torch.finfo(torch.get_autocast_dtype(kind)).eps)
+        self.precision = max(precisions)
+        """Rounding error of the map: of its states, or of autocast."""
         self.work_dtype = max(
             (torch.promote_types(p.dtype, torch.float32) for p in parts), key=lambda d: d.itemsize
         )
@@ -51,13 +58,14 @@ class Layout:
         )
         return like(self.template, parts)
 
-    def pack_image(self, image: Any) -> Tensor:
+    def pack_image(self, image: Any, batch: int) -> Tensor:
         """Pack what a map returned, or refuse it if it is not a state like the one it was given."""
         parts = image if isinstance(image, tuple) else (image,)
-        found = [tuple(p.shape[1:]) if isinstance(p, Tensor) else type(p).__name__ for p in parts]
-        if found != self.shapes:
+        found = [tuple(p.shape) if isinstance(p, Tensor) else type(p).__name__ for p in parts]
+        expected = [(batch, *shape) for shape in self.shapes]
+        if found != expected:
             raise ShapeError(
-                f"The map takes samples of shape {self.shapes} to {found}.",
+                f"The map takes states of shape {expected} to {found}.",
                 "A fixed point needs a map from a space to itself; check z0 and the map.",
             )
         return self.pack(image)
@@ -70,7 +78,18 @@ class FlatMap:
         self.map, self.layout = map, layout
 
     def __call__(self, flat: Tensor) -> Tensor:
-        return self.layout.pack_image(self.map(self.layout.unpack(flat)))
+        version = _version(flat)
+        image = self.layout.pack_image(self.map(self.layout.unpack(flat)), len(flat))
+        if _version(flat) != version:
+            raise OptionError(
+                "The map changes its argument in place, so nothing can be compared with it.",
+                "Return a new tensor.",
+            )
+        return image
+
+    def contraction(self) -> Number:
+        """The factor by which the map is known to contract; inf for a plain function."""
+        return math.inf if self.bound is None else self.bound.curvature().contraction
 
     @property
     def bound(self) -> BoundMap | None:
@@ -94,3 +113,8 @@ class FlatMap:
 
     def objective(self, flat: Tensor) -> Tensor | None:
         return None if self.bound is None else self.bound.objective(self.layout.unpack(flat))
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts changes in place; inference tensors do not."""
+    return 0 if tensor.is_inference() else tensor._version

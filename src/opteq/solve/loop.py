@@ -14,6 +14,7 @@ from opteq.equilibrium.base import State
 from opteq.errors import OptionError
 from opteq.solve.anderson import Anderson
 from opteq.solve.layout import FlatMap, Layout
+from opteq.solve.safeguard import looking_is_free
 from opteq.solve.solution import Solution, Trace, report
 from opteq.solve.solver import Solver
 from opteq.solve.status import Status, code
@@ -41,47 +42,43 @@ def solve(
     (0.7390851332, [True])
     """
     solver = Anderson() if solver is None else solver
+    if not callable(T):
+        raise OptionError(f"The map is {T!r}.", "Give a function from states to states.")
     if not isinstance(solver, Solver):
         raise OptionError(
             f"solver is {solver!r}.", "Give Picard(), Anderson(), Broyden() or ForwardBackward()."
         )
     with torch.no_grad():
         solution = _run(T, z0, solver, trace)
-    report(solution, solver.on_failure, "The solve", stacklevel=3)
+    report(solution, solver.on_failure, "The solve")
     return solution
 
 
-def _looks_each_step(z: Tensor) -> bool:
-    """Whether looking at a result is free, or must wait for the device."""
-    return z.device.type == "cpu"
-
-
-def judge(T: Callable[[Any], Any], state: State, solver: Solver, steps: int) -> Solution:
-    """The Solution of a state that was reached in `steps` steps by other means: one evaluation
-    says whether it is an equilibrium."""
-    layout = Layout(state)
-    with torch.no_grad():
-        z = layout.pack(state)
-        rows = Rows.begin(z)
-        if len(z):
-            image = FlatMap(T, layout)(z)
-            rows.observe(z, measure(image, image - z), steps, solver)
-        return _assemble([rows], layout, steps, None)
-
-
 class Measured(NamedTuple):
-    """Length of the gap T(z) - z, length of T(z), and their ratio, for each sample."""
+    """For each sample: the length of the gap T(z) - z, that length relative to T(z), and whether
+    both are finite numbers."""
 
     size: Tensor
-    scale: Tensor
     residual: Tensor
+    finite: Tensor
 
 
 def measure(image: Tensor, gap: Tensor) -> Measured:
     """How far a point is from being a fixed point."""
     size = torch.linalg.vector_norm(gap, dim=1)
     scale = torch.linalg.vector_norm(image, dim=1)
-    return Measured(size, scale, torch.where(size == 0, size, size / scale))
+    limits = torch.finfo(scale.dtype)
+    # Squares of very small or large entries leave the range of the dtype: scale them first.
+    doubtful = ~(scale > (limits.tiny / limits.eps) ** 0.5) | ~size.isfinite() | ~scale.isfinite()
+    if not looking_is_free(doubtful) or bool(doubtful.any()):
+        largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
+        unit = torch.where(largest > 0, largest, 1.0)[:, None]
+        size = torch.linalg.vector_norm(gap / unit, dim=1)
+        scale = torch.linalg.vector_norm(image / unit, dim=1)
+        residual = torch.where(size == 0, size, size / scale)
+        return Measured(size * unit[:, 0], residual, size.isfinite() & scale.isfinite())
+    residual = torch.where(size == 0, size, size / scale)
+    return Measured(size, residual, size.isfinite() & scale.isfinite())
 
 
 @dataclass
@@ -114,22 +111,22 @@ class Rows:
     def select(self, index: Tensor) -> Rows:
         return Rows(*(getattr(self, f.name)[index] for f in fields(self)))
 
-    def observe(self, z: Tensor, measured: Measured, step: int, solver: Solver) -> None:
-        """Take in one evaluation. Samples that are done are left as they are."""
-        size, scale, residual = measured
+    def observe(
+        self, z: Tensor, measured: Measured, step: int, solver: Solver, *, stop: bool = True
+    ) -> None:
+        """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
+        latest iterate is the best and no sample is done, however small its residual."""
+        size, residual, finite = measured
         working = ~self.done
-        finite = size.isfinite() & scale.isfinite()
-        within = size <= (solver.tol * scale).clamp(min=solver.atol)
-        if not solver.stops_early:
-            # Such a solver looks for more than a small residual: its last iterate is its best.
-            last = step == solver.max_steps
-            better, within = working & finite, within & last
+        within = (residual <= solver.tol) | (size <= solver.atol)
+        if not stop:
+            better, within = working & finite, torch.zeros_like(within)
         else:
             # With an absolute tolerance the iterate that ends the solve need not be the best one
             # relative to its size.
             better = working & finite & (within | (residual < self.residual))
         # No copy while every sample improves, which is the rule.
-        if _looks_each_step(z) and bool(better.all()):
+        if looking_is_free(z) and bool(better.all()):
             self.best, self.residual = z, residual
             self.best_step = torch.full_like(self.best_step, step)
         else:
@@ -143,11 +140,10 @@ class Rows:
         self.converged = self.converged | (working & finite & within)
         self.broken = self.broken | (working & ~finite)
 
-    def codes(self, taken: int) -> Tensor:
-        """The status of each sample after `taken` steps."""
-        eps = torch.finfo(self.best.dtype).eps
+    def codes(self, taken: int, eps: float) -> Tensor:
+        """The status of each sample after `taken` steps of a map with rounding error `eps`."""
         never = self.broken & self.residual.isinf()
-        quiet = (taken - self.best_step) > max(5, taken // 4)
+        quiet = (taken - self.best_step) > max(1, taken // 4)
         ran_away = ~(self.last_gap <= 10 * self.first_gap)
         rounding = (self.residual < 50 * eps) | (quiet & (self.residual < 1e3 * eps))
         rules = (
@@ -189,21 +185,46 @@ class _Recorder:
         return Trace(residual, stacked[1])
 
 
+class Observer:
+    """Watches iterations that run elsewhere and says in the end what became of each sample."""
+
+    def __init__(self, z0: State, solver: Solver, *, trace: bool) -> None:
+        self.layout, self.solver = Layout(z0), solver
+        flat = self.layout.pack(z0).detach()
+        self.rows, self.taken = Rows.begin(flat), 0
+        self.recorder = _Recorder(len(flat)) if trace else None
+
+    @torch.no_grad()
+    def see(self, z: State, image: State, map: Callable[[Any], Any], *, last: bool = False) -> None:
+        """Take in an iterate and its image; the `last` one decides."""
+        flat, moved = (self.layout.pack(part).detach() for part in (z, image))
+        measured = measure(moved, moved - flat)
+        self.taken += 1
+        if self.recorder is not None:
+            self.recorder.record(self.rows, FlatMap(map, self.layout), flat, measured.residual)
+        self.rows.observe(flat, measured, self.taken, self.solver, stop=last)
+
+    def solution(self) -> Solution:
+        """What was seen."""
+        return _assemble([self.rows], self.layout, self.taken, self.recorder)
+
+
 def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Solution:
     layout = Layout(z0)
-    z = layout.pack(z0)
+    z = layout.pack(z0).clone()
     recorder = _Recorder(len(z)) if trace else None
     rows, retired, taken = Rows.begin(z), [], 0
     if solver.max_steps and len(z):
         method = solver.start(FlatMap(T, layout))
-        looks = _looks_each_step(z)
+        looks = looking_is_free(z)
         for taken in range(1, solver.max_steps + 1):
             image = method.evaluate(z)
             gap = image - z
             measured = measure(image, gap)
             if recorder is not None:
                 recorder.record(rows, method.map, z, measured.residual)
-            rows.observe(z, measured, taken, solver)
+            stop = solver.stops_early or taken == solver.max_steps
+            rows.observe(z, measured, taken, solver, stop=stop)
             finished = None
             if looks or taken % _LOOK_EVERY == 0:
                 finished = int(rows.done.sum())
@@ -231,7 +252,10 @@ def _assemble(
         joined = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Rows)}
         rows = Rows(**joined)
         rows = rows.select(rows.index.argsort())
-    codes = rows.codes(taken) if taken else torch.full_like(rows.steps, code(Status.NOT_RUN))
+    if taken:
+        codes = rows.codes(taken, layout.precision)
+    else:
+        codes = torch.full_like(rows.steps, code(Status.NOT_RUN))
     return Solution(
         state=layout.unpack(rows.best),
         converged=rows.converged,

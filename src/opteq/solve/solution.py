@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from torch import Tensor
 from opteq.equilibrium.base import State
 from opteq.errors import NotConvergedError, NotConvergedWarning
 from opteq.solve.status import CODES, Status
+
+_INSIDE = ("opteq.", "torch.")
 
 
 @dataclass
@@ -64,7 +67,7 @@ class Solution:
         return "\n".join(lines)
 
 
-def report(solution: Solution, on_failure: str, what: str, stacklevel: int) -> None:
+def report(solution: Solution, on_failure: str, what: str) -> None:
     """Raise, warn or pass over the samples that failed, as the caller chose.
 
     The warning has a fixed text for each cause, so that Python shows it once and not once a batch.
@@ -81,4 +84,12 @@ def report(solution: Solution, on_failure: str, what: str, stacklevel: int) -> N
             solution,
         )
     message = f"{what} failed for some samples. {worst} (Solution.status has each sample.)"
-    warnings.warn(message, NotConvergedWarning, stacklevel=stacklevel)
+    warnings.warn(message, NotConvergedWarning, stacklevel=_frames_to_the_caller())
+
+
+def _frames_to_the_caller() -> int:
+    """How far up the first frame outside of opteq and torch is: the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_INSIDE):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -10,13 +10,13 @@ class Status(StrEnum):
 
     CONVERGED = "Converged: the residual is within the tolerance asked for."
     MAX_STEPS = (
-        "Stopped at max_steps with the residual still falling: raise max_steps, or use Anderson, "
-        "which needs fewer steps than Picard."
+        "Stopped at max_steps with the residual still falling: raise max_steps (steps, of Unrolled "
+        "gradients), or use Anderson, which needs fewer steps than Picard."
     )
     STALLED = (
-        "The residual stopped falling above the tolerance: the map is probably not a contraction "
-        "here (lower norm_bound, damp Picard, or use ForwardBackward, which needs only convexity), "
-        "or it jumps near its fixed point."
+        "The residual stopped falling above the tolerance: perhaps the map is not a contraction "
+        "here (lower norm_bound, damp Picard, or use ForwardBackward, which needs only "
+        "convexity), or it jumps near its fixed point, or the state tends to zero (set atol)."
     )
     PRECISION = (
         "The residual stopped falling at the rounding error of the dtype: loosen tol, or solve in "
@@ -33,7 +33,7 @@ class Status(StrEnum):
     )
     BAD_INPUT = (
         "The map is NaN or Inf where the solve starts: look for NaN or Inf in the injection, the "
-        "weights and z0. The start is returned."
+        "weights, z0 and, in a backward solve, the incoming gradient. The start is returned."
     )
     NOT_RUN = "No step was allowed (max_steps=0): the start is returned and nothing is known of it."
     INDEFINITE = (

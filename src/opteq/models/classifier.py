@@ -1,0 +1,138 @@
+"""Stem -> equilibrium -> head."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from opteq.equilibrium.base import as_tuple
+from opteq.errors import ShapeError
+from opteq.layer import Equilibrium
+from opteq.operators import AveragePool
+from opteq.solve import Solution
+
+
+class Stem(nn.Sequential):
+    """Features g(x): two 3x3 convolutions, `reductions` more of stride 2, batch norm, ReLU; or
+    `single` for one convolution only."""
+
+    def __init__(
+        self, in_channels: int, channels: int, *, reductions: int = 0, single: bool = False
+    ) -> None:
+        layers: list[nn.Module] = [nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)]
+        if not single:
+            layers.append(nn.Conv2d(channels, channels, 3, padding=1, bias=False))
+        layers += [
+            nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False)
+            for _ in range(reductions)
+        ]
+        super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
+
+
+class Body(nn.Module):
+    """From features to fused features, by one or more equilibria."""
+
+    def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
+        raise NotImplementedError
+
+
+class Single(Body):
+    """One equilibrium layer; a tuple state is brought to the scale of its first part and joined by
+    `fusion`: "sum", "average", or "conv", a 3x3 convolution over all channels."""
+
+    def __init__(self, layer: Equilibrium, *, channels: int, parts: int, fusion: str) -> None:
+        super().__init__()
+        self.layer, self.fusion = layer, fusion
+        width = channels * parts
+        self.mix = nn.Conv2d(width, width, 3, padding=1, bias=False) if fusion == "conv" else None
+        self.out_channels = width if fusion == "conv" else channels
+
+    def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
+        solution = self.layer.solve(features)
+        parts = [to_side(part, features.shape[-1]) for part in as_tuple(solution.state)]
+        if self.mix is not None:
+            return self.mix(torch.cat(parts, 1)), [solution]
+        total = torch.stack(parts).sum(0)
+        return (total / len(parts) if self.fusion == "average" else total), [solution]
+
+
+class Parallel(Body):
+    """Independent equilibria, each on features pooled to its own side, averaged at a common side
+    [001 section 4]. Each branch has its own injection and its own solve."""
+
+    def __init__(
+        self,
+        injections: list[nn.Module],
+        layers: list[Equilibrium],
+        sides: tuple[int, ...],
+        common_side: int,
+    ) -> None:
+        super().__init__()
+        self.injections, self.layers = nn.ModuleList(injections), nn.ModuleList(layers)
+        self.sides, self.common_side = sides, common_side
+
+    def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
+        if features.shape[-1] != max(self.sides):
+            raise ShapeError(
+                f"The branches work on features of side {max(self.sides)}, got "
+                f"{tuple(features.shape[-2:])}.",
+                "Resize the images, or build the model with other sides.",
+            )
+        outputs, solutions = [], []
+        layers = cast(list[Equilibrium], list(self.layers))
+        for injection, layer, side in zip(self.injections, layers, self.sides, strict=True):
+            solution = layer.solve(injection(to_side(features, side)))
+            assert isinstance(solution.state, Tensor)
+            outputs.append(to_side(solution.state, self.common_side))
+            solutions.append(solution)
+        return torch.stack(outputs).mean(0), solutions
+
+
+class Output(NamedTuple):
+    """What a model computed, and how its equilibria were reached."""
+
+    logits: Tensor
+    solutions: list[Solution]
+
+
+class Classifier(nn.Module):
+    """Images to logits."""
+
+    def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
+        super().__init__()
+        self.stem, self.body = stem, body
+        # A normalisation after the equilibrium matters much for accuracy.
+        self.norm = nn.BatchNorm2d(channels)
+        self.head = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x).logits
+
+    def run(self, x: Tensor) -> Output:
+        """Logits together with the solution of every equilibrium."""
+        if x.ndim != 4:
+            raise ShapeError(
+                f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
+                "Add the batch axis with x[None].",
+            )
+        features, solutions = self.body(self.stem(x))
+        return Output(self.head(self.norm(features).mean((2, 3))), solutions)
+
+    def count_parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+def to_side(z: Tensor, side: int) -> Tensor:
+    """Average-pooled to a smaller side, repeated (nearest neighbour) to a larger one."""
+    now = z.shape[-1]
+    if now == side:
+        return z
+    if max(now, side) % min(now, side):
+        raise ShapeError(f"A side of {now} does not go into {side}.", "Let one divide the other.")
+    if now > side:
+        return AveragePool(now // side)(z)
+    factor = side // now
+    return z.repeat_interleave(factor, -1).repeat_interleave(factor, -2)

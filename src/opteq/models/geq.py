@@ -1,0 +1,90 @@
+"""GEQ and KerDEQ [001, 002]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from opteq.errors import OptionError
+from opteq.gradient import GradientRule, Phantom
+from opteq.layer import Equilibrium
+from opteq.models.classifier import Classifier, Parallel, Stem
+from opteq.operators import Conv2d, PatchProjection
+from opteq.options import one_of
+from opteq.problem import (
+    GammaRule,
+    Linear,
+    NonNegative,
+    PatchGaussian,
+    Polynomial,
+    Problem,
+    Sigmoid,
+    Similarity,
+)
+from opteq.solve import Anderson, Solver
+
+Kernel = Literal["gaussian", "linear", "polynomial", "sigmoid"]
+
+
+def geq(
+    *,
+    channels: int,
+    middle: tuple[int, ...],
+    sides: tuple[int, ...],
+    patch: int,
+    split: int,
+    hidden: int,
+    in_channels: int = 3,
+    classes: int = 10,
+    reductions: int = 0,
+    kernel: Kernel = "gaussian",
+    gamma: float | Literal["mean", "minimum", "learned"] = "mean",
+    norm_bound: float = 0.95,
+    solver: Solver | None = None,
+    gradient: GradientRule | None = None,
+) -> Classifier:
+    """Patch-Gaussian branches in parallel, one for each of `sides`, averaged [001 section 4].
+
+    `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
+    "learned". Another `kernel` takes the Gaussian's place [001 table 5]; its injection then has
+    the channels of the state.
+    """
+    one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
+    if len(middle) != len(sides):
+        raise OptionError(
+            f"{len(middle)} middle widths for {len(sides)} sides.", "Give one for each branch."
+        )
+    # The papers' settings: tolerance 1e-3 and five phantom steps with damping 0.8.
+    solver = Anderson(tol=1e-3, max_steps=30) if solver is None else solver
+    gradient = Phantom(steps=5, damping=0.8) if gradient is None else gradient
+    injections, layers = [], []
+    for width in middle:
+        W = Conv2d(channels, width, norm_bound=norm_bound)
+        similarity: Similarity
+        if kernel == "gaussian":
+            projection = PatchProjection(patch=patch, split=split, hidden=hidden)
+            similarity = _patch_gaussian(W, projection, gamma)
+            injected = width
+        else:
+            similarity = {"linear": Linear, "polynomial": Polynomial}.get(kernel, _sigmoid)(W)
+            injected = channels
+        injections.append(nn.Conv2d(channels, injected, 3, padding=1))
+        problem = Problem(penalty=NonNegative(), similarity=similarity)
+        layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
+    stem = Stem(in_channels, channels, reductions=reductions)
+    body = Parallel(injections, layers, sides, common_side=min(sides))
+    return Classifier(stem, body, channels, classes)
+
+
+def _sigmoid(W: Conv2d) -> Sigmoid:
+    return Sigmoid(W, average=True)
+
+
+def _patch_gaussian(W: Conv2d, projection: PatchProjection, gamma: float | str) -> PatchGaussian:
+    if not isinstance(gamma, str):
+        return PatchGaussian(W, projection, gamma)
+    one_of("gamma", gamma, ("mean", "minimum", "learned"))
+    if gamma == "learned":
+        return PatchGaussian(W, projection, 0.05, learn_gamma=True)
+    return PatchGaussian(W, projection, GammaRule(0.2, gamma))  # type: ignore[arg-type]

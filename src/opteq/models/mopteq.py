@@ -1,0 +1,63 @@
+"""MOptEq and POptEq [004]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from opteq.equilibrium import Branch, Branches
+from opteq.errors import OptionError
+from opteq.gradient import GradientRule, OneStep
+from opteq.layer import Equilibrium
+from opteq.models.classifier import Classifier, Single, Stem
+from opteq.operators import AveragePool, Conv2d, LinearOperator
+from opteq.options import one_of
+from opteq.problem import HeritageDiversity, Independent
+from opteq.solve import Anderson, Solver
+
+
+def mopteq(
+    *,
+    channels: int,
+    middle: tuple[int, ...],
+    sides: tuple[int, ...],
+    in_channels: int = 3,
+    classes: int = 10,
+    coupling: Literal["loop", "none"] = "loop",
+    diversity_weight: float = 0.01,
+    diversity: Literal["smooth", "sign", "none"] = "smooth",
+    heritage: bool = True,
+    perturbation: float = 0.0,
+    fusion: Literal["sum", "average", "conv"] = "sum",
+    norm_bound: float = 0.95,
+    solver: Solver | None = None,
+    gradient: GradientRule | None = None,
+) -> Classifier:
+    """Branches at `sides`, coupled in a loop by heritage and diversity, or not at all (POptEq).
+
+    `perturbation` is the size of the paper's perturbation enhancement in training (0.1 there).
+    """
+    one_of("coupling", coupling, ("loop", "none"))
+    one_of("fusion", fusion, ("sum", "average", "conv"))
+    if len(middle) != len(sides):
+        raise OptionError(
+            f"{len(middle)} middle widths for {len(sides)} sides.", "Give one for each branch."
+        )
+    branches = []
+    for width, side in zip(middle, sides, strict=True):
+        injection: LinearOperator = Conv2d(channels, width, norm_bound=None)
+        if side < max(sides):
+            injection = injection @ AveragePool(max(sides) // side)
+        W = Conv2d(channels, width, norm_bound=norm_bound)
+        branches.append(Branch(W, injection, channels=width))
+    joined = (
+        Independent()
+        if coupling == "none"
+        else HeritageDiversity(diversity_weight, diversity=diversity, heritage=heritage)
+    )
+    layer = Equilibrium(
+        Branches(branches, coupling=joined, perturbation=perturbation),
+        solver=Anderson(tol=1e-3, max_steps=30) if solver is None else solver,
+        gradient=OneStep() if gradient is None else gradient,
+    )
+    body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
+    return Classifier(Stem(in_channels, channels), body, body.out_channels, classes)

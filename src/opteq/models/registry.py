@@ -1,0 +1,48 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from opteq.errors import UnknownOptionError, nearest
+from opteq.models.catalogue import ENTRIES, Entry
+
+if TYPE_CHECKING:
+    from opteq.models.classifier import Classifier
+
+_BY_NAME = {entry.name: entry for entry in ENTRIES}
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """Names of the models that match a shell pattern, such as "geq*".
+
+    >>> list_models("*_digits")
+    ['geq_digits', 'mopteq_digits', 'opteq_digits']
+    """
+    return sorted(name for name in _BY_NAME if fnmatch.fnmatchcase(name, pattern))
+
+
+def entry(name: str) -> Entry:
+    """What is known of a model."""
+    if name not in _BY_NAME:
+        raise UnknownOptionError(f"There is no model {name!r}.", nearest(name, _BY_NAME))
+    return _BY_NAME[name]
+
+
+def create_model(name: str, **options: Any) -> Classifier:
+    """Build a model; `options` override those of its entry (see the builder's signature).
+
+    >>> create_model("geq_digits", norm_bound=0.9).count_parameters() > 0
+    True
+    """
+    found = entry(name)
+    module, function = found.builder.split(":")
+    build = getattr(importlib.import_module(f"opteq.models.{module}"), function)
+    known = inspect.signature(build).parameters
+    for option in options:
+        if option not in known:
+            raise UnknownOptionError(f"{name} has no option {option!r}.", nearest(option, known))
+    return build(**{**found.options, **options})

@@ -1,0 +1,65 @@
+"""A guarantee for solvers that extrapolate: plain steps' progress is never lost."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from opteq.problem.curvature import Number
+
+
+class Safeguard:
+    """For plain steps z -> F(z) that contract by `rate` < 1.
+
+    An extrapolated point is kept if its step |F(z) - z| is below (1 + rate)/2 times that of the
+    last point kept; otherwise the solver goes back and takes the plain step from that point, which
+    is sure to pass. So every second evaluation at least makes progress, whatever is extrapolated.
+    Where no rate below 1 is known, everything is kept. Sample by sample.
+    """
+
+    def __init__(self, rate: Number) -> None:
+        self.factor = _factor(rate)
+        self.plain: Tensor | None = None
+        self.length = self.returning = torch.empty(0)
+
+    def keeps(self, image: Tensor, gap: Tensor) -> Tensor:
+        """Which samples keep the point with this image F(z) and gap F(z) - z."""
+        length = torch.linalg.vector_norm(gap, dim=1)
+        if self.plain is None:
+            kept = torch.ones_like(length, dtype=torch.bool)
+            self.plain, self.length = image, length
+        else:
+            kept = self.returning | ~(length >= self.factor * self.length)
+            all_kept = looking_is_free(kept) and bool(kept.all())
+            self.plain = image if all_kept else torch.where(kept[:, None], image, self.plain)
+            self.length = torch.where(kept, length, self.length)
+        self.returning = ~kept
+        return kept
+
+    def choose(self, kept: Tensor, proposed: Tensor) -> Tensor:
+        """The proposed next point where the last one was kept, the plain step elsewhere."""
+        assert self.plain is not None
+        if looking_is_free(kept) and bool(kept.all()):
+            return proposed
+        return torch.where(kept[:, None], proposed, self.plain)
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the samples at `index`."""
+        if isinstance(self.factor, Tensor) and self.factor.ndim:
+            self.factor = self.factor[index]
+        if self.plain is not None:
+            self.plain, self.length = self.plain[index], self.length[index]
+            self.returning = self.returning[index]
+
+
+def looking_is_free(tensor: Tensor) -> bool:
+    """Whether a result can be looked at without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
+def _factor(rate: Number) -> Number:
+    if isinstance(rate, Tensor):
+        return torch.where(rate < 1, (1 + rate) / 2, math.inf)
+    return (1 + rate) / 2 if rate < 1 else math.inf
