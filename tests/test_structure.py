@@ -42,7 +42,7 @@ PUBLIC = {
     ],
     "opteq.solve": ["solve", "Picard", "Anderson", "Broyden", "ForwardBackward"],
     "opteq.gradient": ["Implicit", "Phantom", "OneStep", "Unrolled"],
-    "opteq": ["Equilibrium"],
+    "opteq": ["Equilibrium", "create_model", "list_models"],
 }
 
 
@@ -127,8 +127,8 @@ def test_errors_carry_problem_and_remedy():
     )
 
 
-def test_importing_the_package_does_not_import_torch():
-    code = "import sys, opteq; sys.exit('torch' in sys.modules)"
+def test_importing_the_package_and_listing_models_does_not_import_torch():
+    code = "import sys, opteq; opteq.list_models('geq*'); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Equilibrium", "__version__"]
+__all__ = ["Equilibrium", "__version__", "create_model", "list_models"]
 
 if TYPE_CHECKING:
     from opteq.layer import Equilibrium
+    from opteq.models.registry import create_model, list_models
+
+# Torch takes seconds to import: it is loaded by the first name that needs it.
+_HOMES = {
+    "Equilibrium": "opteq.layer",
+    "create_model": "opteq.models.registry",
+    "list_models": "opteq.models.registry",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Torch takes seconds to import: it is loaded by the first name that needs it.
-    if name == "Equilibrium":
-        from opteq.layer import Equilibrium
-
-        return Equilibrium
-    raise AttributeError(f"module 'opteq' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'opteq' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -106,7 +106,9 @@ class Unit(nn.Module):
 
     def lipschitz(self) -> float:
         """Lipschitz constant of the unit, for all weights within their norm bounds."""
-        alpha = float(torch.as_tensor(self.alpha).detach())
+        alpha = self.alpha
+        if isinstance(alpha, Tensor):
+            alpha = float(alpha.detach())
         inner = self.operator.norm_limit() ** 2
         if self.mixing is not None:
             inner *= self.mixing.norm_limit() ** 2

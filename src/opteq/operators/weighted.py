@@ -148,6 +148,6 @@ def freeze(module: Module) -> Module:
 
 def scale_to_norm(operator: WeightedOperator) -> None:
     """Start training on the norm bound: the weights as large as they may be."""
-    if operator.norm_bound is not None:
+    if operator.norm_bound is not None and not operator.raw.is_meta:
         with torch.no_grad():
             operator.raw.mul_(operator.norm_bound / operator.differentiable_norm(operator.raw))

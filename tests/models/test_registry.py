@@ -1,0 +1,43 @@
+"""The registry: names, counts and options of every model."""
+
+import pytest
+import torch
+
+import opteq
+from opteq.errors import OptionError, UnknownOptionError
+from opteq.models import create_model, entry, list_models
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_parameter_count_is_within_three_percent_of_the_papers(name):
+    found = entry(name)
+    with torch.device("meta"):
+        count = create_model(name).count_parameters()
+    if found.reported_parameters is None:
+        assert count < 10e6
+        assert found.name.endswith(("_digits", "_tiny")) or found.name.startswith("kerdeq")
+    else:
+        assert abs(count / found.reported_parameters - 1) < 0.03, count
+
+
+def test_names_are_found_by_pattern():
+    assert opteq.list_models("geq_*m")
+    assert all(name.startswith("mopteq") for name in opteq.list_models("mopteq*"))
+    assert opteq.list_models("nothing*") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: create_model("geq_digit"), UnknownOptionError, "'geq_digits'"),
+        (lambda: create_model("geq_digits", norm_bond=0.9), UnknownOptionError, "'norm_bound'"),
+        (lambda: create_model("geq_digits", kernel="gausian"), UnknownOptionError, "'gaussian'"),
+        (lambda: create_model("geq_digits", gamma="median"), UnknownOptionError, "mean"),
+        (lambda: create_model("geq_digits", middle=(8,)), OptionError, "each branch"),
+        (lambda: create_model("mopteq_digits", fusion="max"), UnknownOptionError, "sum"),
+    ],
+)
+def test_bad_requests_are_refused(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
