@@ -247,7 +247,7 @@ def test_value_without_a_gradient_is_refused(value):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: Gaussian(torch.eye(3)), OptionError, "from_weight"),
+        (lambda: Gaussian(torch.ones(3)), OptionError, "a tensor for fixed weights"),
         (lambda: Linear(torch.nn.Linear(2, 2)), OptionError, "Dense(in, out)"),
         (lambda: PatchGaussian(Conv2d(2, 8), 0.5), OptionError, "third argument"),
         (lambda: Linear(Dense(2, 2)) * float("nan"), OptionError, "finite"),
@@ -262,6 +262,14 @@ def test_wrong_parts_are_refused_with_a_remedy(call, error, words):
     with pytest.raises(error) as caught:
         call()
     assert words in str(caught.value)
+
+
+def test_plain_tensors_are_fixed_weights():
+    W, z, u = torch.randn(3, 4), torch.randn(2, 4), torch.randn(2, 3)
+    assert torch.equal(Gaussian(W).value(z, u), Gaussian(Dense.from_weight(W)).value(z, u))
+    kernel, image = torch.randn(3, 2, 3, 3), torch.randn(1, 2, 4, 4)
+    expected = Linear(Conv2d.from_weight(kernel, padding=1)).value(image, image)
+    assert torch.equal(Linear(kernel).value(image, image), expected)
 
 
 def test_python_sums_and_signs():

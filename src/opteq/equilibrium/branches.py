@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import OptionError
 from opteq.operators import LinearOperator, freeze
+from opteq.operators.base import require_image
 from opteq.options import one_of, positive, strict_options
 from opteq.problem import NonNegative, Penalty
 from opteq.problem.coupling import Coupling, HeritageDiversity
@@ -76,12 +77,7 @@ class Branches(EquilibriumMap):
         frozen = cast(list[Branch], [freeze(branch) for branch in self.branches])
         injections = [branch.inject(u) for branch in frozen]
         for branch, injection in zip(frozen, injections, strict=True):
-            try:
-                branch.operator.domain_shape(tuple(injection.shape[1:]))
-            except ShapeError as error:
-                raise ShapeError(
-                    f"A branch's U g must have the shape of its W z. {error.problem}", error.remedy
-                ) from None
+            require_image(branch.operator, injection, "The injection of a branch")
         perturbation = self.perturbation if self.training else 0.0
         return BoundBranches(frozen, injections, self.coupling, self.order, perturbation)
 

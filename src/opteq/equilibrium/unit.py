@@ -9,8 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import OptionError
 from opteq.operators import LinearOperator, freeze
+from opteq.operators.base import require_image
 from opteq.options import is_number, strict_options
 from opteq.problem import NonNegative, Penalty
 from opteq.problem.similarity import per_sample_sum
@@ -96,12 +97,7 @@ class Unit(nn.Module):
     def bind(self, features: Tensor) -> BoundUnit:
         """Fix the features g: the injection is computed and the weights frozen."""
         u = self.injection(features)
-        try:
-            self.operator.domain_shape(tuple(u.shape[1:]))
-        except ShapeError as error:
-            raise ShapeError(
-                f"The unit's injection must have the shape of Wz. {error.problem}", error.remedy
-            ) from None
+        require_image(self.operator, u, "The injection of a unit")
         return BoundUnit(freeze(self), u)
 
     def lipschitz(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -62,13 +63,23 @@ class LinearOperator(nn.Module, ABC):
         return Composition(self, other)
 
 
-def fits(rule: object, shape: Shape) -> bool:
+def fits(rule: Callable[[Shape], Shape], shape: Shape) -> bool:
     """Whether the shape rule (`op.domain_shape` or `op.codomain_shape`) accepts `shape`."""
     try:
-        rule(shape)  # type: ignore[operator]
+        rule(shape)
     except ShapeError:
         return False
     return True
+
+
+def require_image(operator: LinearOperator, image: Tensor, what: str) -> None:
+    """Refuse a batch that cannot be compared with Wz; `what` names it."""
+    try:
+        operator.domain_shape(tuple(image.shape[1:]))
+    except ShapeError as error:
+        raise ShapeError(
+            f"{what} must have the shape of Wz. {error.problem}", error.remedy
+        ) from None
 
 
 def dense_matrix(operator: LinearOperator, shape: Shape) -> Tensor:

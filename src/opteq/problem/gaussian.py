@@ -10,16 +10,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import OptionError
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
+from opteq.operators.base import require_image
 from opteq.options import fraction, is_number, one_of, positive, strict_options
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
     Similarity,
+    Weights,
+    as_operator,
     check_injection,
-    check_operator,
 )
 
 Gamma = float | Tensor
@@ -79,11 +81,9 @@ class GaussianKernel(Similarity):
     |AW|^2 < exp(3/2) / 2 = 2.2408.
     """
 
-    def __init__(
-        self, operator: LinearOperator, gamma: Gamma | GammaRule, *, learn_gamma: bool
-    ) -> None:
+    def __init__(self, operator: Weights, gamma: Gamma | GammaRule, *, learn_gamma: bool) -> None:
         super().__init__()
-        self.operator = check_operator(operator)
+        self.operator = as_operator(operator)
         self.learn_gamma = learn_gamma
         self.gamma_rule = gamma if isinstance(gamma, GammaRule) else None
         if isinstance(gamma, GammaRule):
@@ -123,12 +123,7 @@ class GaussianKernel(Similarity):
 
     def bind(self, u: Tensor) -> BoundGaussian:
         check_injection(self, u)
-        try:
-            self.operator.domain_shape(tuple(u.shape[1:]))
-        except ShapeError as error:
-            raise ShapeError(
-                f"The injection u must have the shape of Wz. {error.problem}", error.remedy
-            ) from None
+        require_image(self.operator, u, "The injection u")
         return freeze(self)._bind(u)
 
     @abstractmethod
@@ -215,7 +210,7 @@ class Gaussian(GaussianKernel):
     [001 eq. 5-6]. u has the shape of Wz; one gate a sample."""
 
     def __init__(
-        self, operator: LinearOperator, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
+        self, operator: Weights, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
     ) -> None:
         super().__init__(operator, gamma, learn_gamma=learn_gamma)
 
@@ -239,7 +234,7 @@ class PatchGaussian(GaussianKernel):
 
     def __init__(
         self,
-        operator: LinearOperator,
+        operator: Weights,
         projection: PatchProjection | None = None,
         gamma: Gamma | GammaRule = 0.5,
         *,

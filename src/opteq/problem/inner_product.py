@@ -21,8 +21,9 @@ from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
     Similarity,
+    Weights,
+    as_operator,
     check_injection,
-    check_operator,
     expand,
     per_sample_sum,
 )
@@ -35,9 +36,9 @@ class InnerProduct(Similarity):
     """k(<u, z>) + 1/2 |Wz|^2. With `average`, n k(<u, z> / n) where n is the size of a sample: the
     argument stays of order 1 and the gradient keeps its form, k'(mean) u + W'Wz."""
 
-    def __init__(self, operator: LinearOperator, *, average: bool) -> None:
+    def __init__(self, operator: Weights, *, average: bool) -> None:
         super().__init__()
-        self.operator, self.average = check_operator(operator), average
+        self.operator, self.average = as_operator(operator), average
 
     @abstractmethod
     def scalar(self, s: Tensor) -> Tensor:
@@ -121,7 +122,7 @@ class Linear(InnerProduct):
     Contractive and strongly convex exactly if |W| < 1.
     """
 
-    def __init__(self, operator: LinearOperator) -> None:
+    def __init__(self, operator: Weights) -> None:
         super().__init__(operator, average=False)
 
     def scalar(self, s: Tensor) -> Tensor:
@@ -166,7 +167,7 @@ class Polynomial(InnerProduct):
 
     def __init__(
         self,
-        operator: LinearOperator,
+        operator: Weights,
         *,
         degree: int = 2,
         offset: float = 1.0,
@@ -202,7 +203,7 @@ class Sigmoid(InnerProduct):
     range.
     """
 
-    def __init__(self, operator: LinearOperator, *, average: bool = False) -> None:
+    def __init__(self, operator: Weights, *, average: bool = False) -> None:
         super().__init__(operator, average=average)
 
     def scalar(self, s: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
-from opteq.operators import LinearOperator, WeightedOperator, freeze
+from opteq.operators import Conv2d, Dense, LinearOperator, WeightedOperator, freeze
 from opteq.operators.base import fits
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature
 
 Product = Callable[[Tensor], Tensor]
+Weights = LinearOperator | Tensor
 
 
 class BoundSimilarity(ABC):
@@ -168,12 +169,16 @@ class _Derived(BoundSimilarity):
         return self.similarity.curvature()
 
 
-def check_operator(operator: object) -> LinearOperator:
-    """`operator` if it is one; an error that says how to make one otherwise."""
+def as_operator(operator: Weights) -> LinearOperator:
+    """The operator itself, or the one of a plain tensor: a matrix (out, in) or a kernel (out, in,
+    height, width), taken as fixed weights."""
+    if isinstance(operator, Tensor) and operator.ndim in (2, 4):
+        kind = Dense if operator.ndim == 2 else Conv2d
+        return kind.from_weight(operator)
     if not isinstance(operator, LinearOperator):
         raise OptionError(
             f"The operator W is a {type(operator).__name__}.",
-            "Give Dense(in, out), Conv2d(in, out), or Dense.from_weight(matrix) for a matrix.",
+            "Give Dense(in, out), Conv2d(in, out), or a tensor for fixed weights.",
         )
     return operator
 
