@@ -14,7 +14,10 @@ from opteq.models import create_model, entry, list_models
 from opteq.problem import Decorrelation
 from opteq.solve import Anderson
 
-SMALL = list_models("*_digits") + list_models("*_tiny")
+EXPLICIT = list_models("resnet*")
+DIGITS = list_models("*_digits")
+EQUILIBRIUM = [name for name in DIGITS if name not in EXPLICIT]
+SMALL = EQUILIBRIUM + list_models("*_tiny")
 VARIANTS = {
     "geq linear": ("geq_digits", {"kernel": "linear"}),
     "geq polynomial": ("geq_digits", {"kernel": "polynomial"}),
@@ -47,7 +50,7 @@ def test_equilibria_are_reached_to_the_tolerance(name):
         assert float(solution.residual.max()) <= 1e-9
 
 
-@pytest.mark.parametrize("name", list_models("*_digits"))
+@pytest.mark.parametrize("name", EQUILIBRIUM)
 def test_gradients_of_every_parameter_equal_unrolled(name):
     x = images(name)
     results = []
@@ -83,7 +86,7 @@ def train(model, steps=20):
 
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
-@pytest.mark.parametrize("case", [*list_models("*_digits"), *VARIANTS])
+@pytest.mark.parametrize("case", [*DIGITS, *VARIANTS])
 def test_loss_falls_on_real_digits(case):
     name, options = VARIANTS.get(case, (case, {}))
     losses = train(create_model(name, **options))
@@ -92,7 +95,7 @@ def test_loss_falls_on_real_digits(case):
 
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
-@pytest.mark.parametrize("name", list_models("*_digits"))
+@pytest.mark.parametrize("name", DIGITS)
 def test_samples_are_independent_at_inference(name):
     """No gamma, norm or solver leaks from one sample of a batch to another."""
     model = create_model(name)

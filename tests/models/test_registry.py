@@ -6,6 +6,7 @@ import torch
 import opteq
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.models import create_model, entry, list_models
+from opteq.models.card import card
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -18,6 +19,25 @@ def test_parameter_count_is_within_three_percent_of_the_papers(name):
         assert found.name.endswith(("_digits", "_tiny")) or found.name.startswith("kerdeq")
     else:
         assert abs(count / found.reported_parameters - 1) < 0.03, count
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_card_tells_equation_count_and_source(name):
+    text = card(name)
+    found = entry(name)
+    assert text.startswith(f"# {name}")
+    assert found.paper in text
+    assert "**Hidden problem**" in text
+    assert "**Certificate**" in text
+    with torch.device("meta"):
+        assert f"{create_model(name).count_parameters():,}" in text
+    assert all(choice in text for choice in found.chosen)
+
+
+def test_resnets_have_the_published_counts():
+    with torch.device("meta"):
+        counts = [create_model(f"resnet{d}_imagenet").count_parameters() for d in (18, 50)]
+    assert counts == [11_689_512, 25_557_032]
 
 
 def test_names_are_found_by_pattern():

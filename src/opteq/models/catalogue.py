@@ -14,7 +14,6 @@ KERDEQ = "KerDEQ, the first version of GEQ"
 MOPTEQ = "Optimization Inspired Multi-Branch Equilibrium Models"
 OPTEQ = "Optimization Induced Equilibrium Networks"
 RESNET = "Deep Residual Learning for Image Recognition"
-MONDEQ = "Monotone operator equilibrium networks"
 
 
 @dataclass(frozen=True)
@@ -209,6 +208,49 @@ ENTRIES = (
         "4",
         reported_parameters=1_400_000,
         chosen=("Twice the widths and 104 channels; the paper gives only the count.",),
+    ),
+    Entry(
+        "resnet18_cifar10",
+        "resnet:resnet",
+        {"depth": 18},
+        "ResNet-18 with the stem for 32x32 images",
+        RESNET,
+        reported_parameters=11_173_962,
+        chosen=("The equilibrium papers print 10M for this network.",),
+    ),
+    Entry(
+        "resnet50_cifar10",
+        "resnet:resnet",
+        {"depth": 50},
+        "ResNet-50 with the stem for 32x32 images",
+        RESNET,
+        reported_parameters=23_000_000,
+    ),
+    Entry(
+        "resnet18_imagenet",
+        "resnet:resnet",
+        {"depth": 18, "stem": "imagenet", "classes": 1000},
+        "ResNet-18 for ImageNet",
+        RESNET,
+        input_shape=(3, 224, 224),
+        reported_parameters=11_689_512,
+    ),
+    Entry(
+        "resnet50_imagenet",
+        "resnet:resnet",
+        {"depth": 50, "stem": "imagenet", "classes": 1000},
+        "ResNet-50 for ImageNet",
+        RESNET,
+        input_shape=(3, 224, 224),
+        reported_parameters=25_557_032,
+    ),
+    Entry(
+        "resnet_digits",
+        "resnet:resnet",
+        {**_DIGITS, "depth": 18, "width": 8},
+        "a narrow ResNet-18 for 8x8 digits",
+        RESNET,
+        input_shape=(1, 8, 8),
     ),
     Entry(
         "geq_digits",

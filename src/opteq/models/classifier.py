@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, cast
 
 import torch
@@ -31,11 +32,12 @@ class Stem(nn.Sequential):
         super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
 
 
-class Body(nn.Module):
+class Body(nn.Module, ABC):
     """From features to fused features, by one or more equilibria."""
 
+    @abstractmethod
     def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
-        raise NotImplementedError
+        """The fused features, and how each equilibrium was reached."""
 
 
 class Single(Body):
@@ -97,8 +99,23 @@ class Output(NamedTuple):
     solutions: list[Solution]
 
 
-class Classifier(nn.Module):
-    """Images to logits."""
+class Network(nn.Module, ABC):
+    """Images to logits: what every named model offers."""
+
+    @abstractmethod
+    def run(self, x: Tensor) -> Output:
+        """Logits together with the solution of every equilibrium."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x).logits
+
+    def count_parameters(self) -> int:
+        """How many numbers are trained."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+class Classifier(Network):
+    """Stem, equilibrium body, normalisation, linear head."""
 
     def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
         super().__init__()
@@ -107,11 +124,7 @@ class Classifier(nn.Module):
         self.norm = nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x).logits
-
     def run(self, x: Tensor) -> Output:
-        """Logits together with the solution of every equilibrium."""
         if x.ndim != 4:
             raise ShapeError(
                 f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
@@ -119,10 +132,6 @@ class Classifier(nn.Module):
             )
         features, solutions = self.body(self.stem(x))
         return Output(self.head(self.norm(features).mean((2, 3))), solutions)
-
-    def count_parameters(self) -> int:
-        """How many numbers are trained."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
 def to_side(z: Tensor, side: int) -> Tensor:

@@ -11,7 +11,7 @@ from opteq.errors import UnknownOptionError, nearest
 from opteq.models.catalogue import ENTRIES, Entry
 
 if TYPE_CHECKING:
-    from opteq.models.classifier import Classifier
+    from opteq.models.classifier import Network
 
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
 
@@ -20,7 +20,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """Names of the models that match a shell pattern, such as "geq*".
 
     >>> list_models("*_digits")
-    ['geq_digits', 'mopteq_digits', 'opteq_digits']
+    ['geq_digits', 'mopteq_digits', 'opteq_digits', 'resnet_digits']
     """
     return sorted(name for name in _BY_NAME if fnmatch.fnmatchcase(name, pattern))
 
@@ -32,7 +32,7 @@ def entry(name: str) -> Entry:
     return _BY_NAME[name]
 
 
-def create_model(name: str, **options: Any) -> Classifier:
+def create_model(name: str, **options: Any) -> Network:
     """Build a model; `options` override those of its entry (see the builder's signature).
 
     >>> create_model("geq_digits", norm_bound=0.9).count_parameters() > 0

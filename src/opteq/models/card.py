@@ -1,0 +1,80 @@
+"""Model cards: what a name stands for, from the catalogue alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from opteq.models.catalogue import Entry
+from opteq.models.registry import create_model, entry
+
+
+@dataclass(frozen=True)
+class _Family:
+    equation: str
+    problem: str
+    certificate: str
+
+
+_FAMILIES = {
+    "geq:geq": _Family(
+        "z = relu(W' unpatch(exp(-gamma |r_i H|^2) r_i H H')),  r = U g(x) + b - W z, per branch; "
+        "branches averaged",
+        "G(z) = 1'f(z) + |z|^2/2 - sum over patches of exp(-gamma |r_i H|^2) / (2 gamma), "
+        "f: z >= 0",
+        "|W| <= norm_bound < 1 and |H| <= 1 give a contraction for every gamma and input; up to "
+        "norm_bound^2 < 2.24 the equilibrium is unique and ForwardBackward finds it.",
+    ),
+    "mopteq:mopteq": _Family(
+        "z_i = W_i' relu(W_i h_i(z) + U_i g(x) + b_i) for the branches i of a loop, h the gradient "
+        "of the coupling",
+        "G(y) = sum of 1'f(y_i) + |y_i|^2/2 - <U_i g + b_i, y_i>, minus 1/2 sum of heritage - "
+        "weight * diversity at z_i = W_i'y_i, f: y >= 0",
+        "|W_i| < 1 gives a contraction without the diversity term; with it nothing is certain for "
+        "all inputs, and each Solution tells.",
+    ),
+    "deep:deep_opteq": _Family(
+        "z = f_L o ... o f_1 (z), f_l(z) = alpha W_l' relu(W_l z + U_l g(x) + b_l) + (1 - alpha) z",
+        "one unit: phi(z) = psi*(z) - |z|^2/2; two: the sum of their Moreau envelopes and of half "
+        "the squared distance of their outputs; more: none in closed form",
+        "every |W_l| <= norm_bound < 1 gives a contraction.",
+    ),
+    "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
+}
+
+
+def card(name: str) -> str:
+    """The card of a model, as Markdown.
+
+    >>> print(card("geq_digits").splitlines()[0])
+    # geq_digits
+    """
+    found = entry(name)
+    family = _FAMILIES[found.builder]
+    with torch.device("meta"):
+        count = create_model(name).count_parameters()
+    lines = [
+        f"# {found.name}",
+        "",
+        f"{found.summary}.",
+        "",
+        f"- **Equation**: {family.equation}",
+        f"- **Hidden problem**: {family.problem}",
+        f"- **Certificate**: {family.certificate}",
+        f"- **Input**: {' x '.join(str(side) for side in found.input_shape)}",
+        f"- **Parameters**: {_count(found, count)}",
+        f"- **Paper**: {found.paper}{f', table {found.table}' if found.table else ''}",
+        f"- **Settings**: {', '.join(f'{key}={value!r}' for key, value in found.options.items())}",
+    ]
+    if found.chosen:
+        lines += ["", "What the paper leaves open, and what stands here:", ""]
+        lines += [f"- {choice}" for choice in found.chosen]
+    return "\n".join(lines) + "\n"
+
+
+def _count(found: Entry, count: int) -> str:
+    if found.reported_parameters is None:
+        return f"{count:,}"
+    off = 100 * (count / found.reported_parameters - 1)
+    return f"{count:,}; the paper has {found.reported_parameters:,} ({off:+.1f}%)"
