@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import numbers
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from opteq.errors import OptionError, UnknownOptionError, nearest
@@ -71,3 +72,20 @@ def fraction(name: str, value: float) -> float:
 def is_number(value: object) -> bool:
     """Whether `value` is a real number, numpy's included; True and False are none."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def from_spec(kind: str, table: Mapping[str, Callable[..., Any]], spec: object) -> Any:
+    """An object from its name, "anderson", or from a mapping with its name and options,
+    {"name": "anderson", "tol": 1e-4}: what a settings file can hold. Other things are returned as
+    they are."""
+    if isinstance(spec, str):
+        spec = {"name": spec}
+    if not isinstance(spec, Mapping):
+        return spec
+    options = dict(spec)
+    name = options.pop("name", None)
+    if name is None:
+        raise OptionError(f"The {kind} {spec!r} has no name.", 'Give {"name": ..., options}.')
+    if name not in table:
+        raise UnknownOptionError(f"There is no {kind} {name!r}.", nearest(str(name), table))
+    return table[name](**options)

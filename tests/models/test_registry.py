@@ -5,8 +5,11 @@ import torch
 
 import opteq
 from opteq.errors import OptionError, UnknownOptionError
+from opteq.gradient import Unrolled, gradient_from
 from opteq.models import create_model, entry, list_models
 from opteq.models.card import card
+from opteq.problem import SquaredNorm, regularizer_from
+from opteq.solve import SAM, Broyden, solver_from
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -58,6 +61,39 @@ def test_names_are_found_by_pattern():
     ],
 )
 def test_bad_requests_are_refused(call, error, words):
+    with pytest.raises(error) as caught:
+        call()
+    assert words in str(caught.value)
+
+
+def test_parts_are_chosen_by_name():
+    model = create_model(
+        "opteq_digits",
+        solver={"name": "sam", "regularizer": "squared_norm", "tol": 0.1},
+        gradient={"name": "unrolled", "steps": 7},
+        regularizer={"name": "hsic", "width": 0.5},
+    )
+    layer = model.body.layer
+    assert isinstance(layer.solver, SAM)
+    assert isinstance(layer.solver.regularizer, SquaredNorm)
+    assert layer.gradient == Unrolled(steps=7)
+    assert layer.map.regularizer.regularizer.width == 0.5
+    implicit = gradient_from({"name": "implicit", "solver": {"name": "broyden", "memory": 3}})
+    assert implicit.solver == Broyden(memory=3)
+    assert solver_from(Broyden()) == Broyden()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: solver_from("andersen"), UnknownOptionError, "'anderson'"),
+        (lambda: solver_from({"tol": 1}), OptionError, "no name"),
+        (lambda: solver_from({"name": "picard", "damp": 1}), UnknownOptionError, "'damping'"),
+        (lambda: gradient_from("phantoms"), UnknownOptionError, "'phantom'"),
+        (lambda: regularizer_from("l1"), UnknownOptionError, "Known: absolute_norm"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(call, error, words):
     with pytest.raises(error) as caught:
         call()
     assert words in str(caught.value)

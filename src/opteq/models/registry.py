@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from opteq.models.classifier import Network
 
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
+_BY_SPEC = {
+    "solver": "opteq.solve.named:solver_from",
+    "gradient": "opteq.gradient.named:gradient_from",
+    "regularizer": "opteq.problem.regularizer:regularizer_from",
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -33,9 +38,11 @@ def entry(name: str) -> Entry:
 
 
 def create_model(name: str, **options: Any) -> Network:
-    """Build a model; `options` override those of its entry (see the builder's signature).
+    """Build a model; `options` override those of its entry (see the builder's signature). `solver`,
+    `gradient` and `regularizer` may be given by name, or as a mapping with name and options.
 
-    >>> create_model("geq_digits", norm_bound=0.9).count_parameters() > 0
+    >>> model = create_model("geq_digits", norm_bound=0.9, gradient={"name": "phantom", "steps": 3})
+    >>> model.count_parameters() > 0
     True
     """
     found = entry(name)
@@ -45,4 +52,12 @@ def create_model(name: str, **options: Any) -> Network:
     for option in options:
         if option not in known:
             raise UnknownOptionError(f"{name} has no option {option!r}.", nearest(option, known))
-    return build(**{**found.options, **options})
+    return build(**{**found.options, **{key: _resolved(key, x) for key, x in options.items()}})
+
+
+def _resolved(key: str, value: Any) -> Any:
+    home = _BY_SPEC.get(key)
+    if home is None or value is None:
+        return value
+    module, function = home.split(":")
+    return getattr(importlib.import_module(module), function)(value)

@@ -26,6 +26,7 @@ from opteq.problem.regularizer import (
     InsideMap,
     Regularizer,
     SquaredNorm,
+    regularizer_from,
 )
 from opteq.problem.similarity import BoundSimilarity, Similarity
 
@@ -64,4 +65,5 @@ __all__ = [
     "SquaredNorm",
     "Sum",
     "Tanh",
+    "regularizer_from",
 ]

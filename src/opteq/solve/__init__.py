@@ -4,6 +4,7 @@ from opteq.solve.anderson import Anderson
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
+from opteq.solve.named import solver_from
 from opteq.solve.picard import Picard
 from opteq.solve.sam import SAM
 from opteq.solve.solution import Solution, Trace
@@ -21,4 +22,5 @@ __all__ = [
     "Status",
     "Trace",
     "solve",
+    "solver_from",
 ]
