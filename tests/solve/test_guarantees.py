@@ -78,10 +78,21 @@ def test_broken_weights_are_reported_with_and_without_gradients(make, solver):
         assert layer.solve(u).status == [Status.BAD_INPUT] * 2
 
 
-def test_free_weights_have_a_certificate_while_they_stay():
+def test_free_weights_promise_nothing_until_they_are_fixed():
     problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(4, 4, norm_bound=None)))
     layer = opteq.Equilibrium(problem, solver=ForwardBackward())
+    with pytest.raises(IllPosedError, match="norm_bound"):
+        layer.solve(torch.randn(3, 4))
+    layer.requires_grad_(False)
     assert bool(layer.solve(torch.randn(3, 4)).converged.all())
+
+
+def test_norm_of_free_weights_is_not_computed_in_training():
+    W = Conv2d(3, 3, norm_bound=None)
+    W.tight_norm = None  # would be called
+    problem = Problem(penalty=NonNegative(), similarity=Gaussian(W, gamma=0.1))
+    layer = opteq.Equilibrium(problem, solver=Anderson(on_failure="ignore"))
+    layer(torch.randn(2, 3, 4, 4)).sum().backward()
 
 
 def test_steps_that_are_too_long_are_refused():

@@ -66,8 +66,7 @@ class WeightedOperator(LinearOperator):
         if norm_bound is not None:
             positive("norm_bound", norm_bound)
         self.norm_bound = norm_bound
-        self._scaled = not trained
-        self._frozen = False
+        self._trained, self._scaled = trained, not trained
         self._weight_norm, self._raw_norm = _NormCache(), _NormCache()
         if trained:
             self.raw = nn.Parameter(weight)
@@ -88,8 +87,11 @@ class WeightedOperator(LinearOperator):
         if self._scaled or self.norm_bound is None:
             return self.raw
         norm = self._norm_of_raw()
-        # Rounding the scaled weight moves its norm by at most eps * sqrt(rank) of itself.
-        slack = 1 + torch.finfo(self.raw.dtype).eps * math.sqrt(min(self._matrix_shape()))
+        # Rounding each entry by eps moves the norm by at most eps * sqrt(taps * rank) of itself,
+        # rounding the scale by eps.
+        taps = self.raw[0, 0].numel()
+        rounding = 1 + math.sqrt(taps * min(self.raw.shape[:2]))
+        slack = 1 + torch.finfo(self.raw.dtype).eps * rounding
         limit = (norm * slack).clamp(min=self.norm_bound)
         # number / tensor would multiply by a rounded inverse and change weights within the bound.
         scale = torch.full_like(limit, self.norm_bound) / limit
@@ -112,8 +114,8 @@ class WeightedOperator(LinearOperator):
     def norm_limit(self) -> float:
         if self.norm_bound is not None:
             return self.norm_bound
-        trained = isinstance(self.raw, nn.Parameter) and self.raw.requires_grad
-        return math.inf if trained and not self._frozen else self.norm()
+        # Free weights promise nothing, and their norm is not computed at each of their changes.
+        return math.inf if self._trained and self.raw.requires_grad else self.norm()
 
     def frozen(self: Module) -> Module:
         """A twin whose weight is computed, once, and keeps its gradient history."""
@@ -121,12 +123,8 @@ class WeightedOperator(LinearOperator):
         twin = copy.copy(operator)
         twin._parameters = {}
         twin._buffers = {"raw": operator.weight}
-        twin._scaled = twin._frozen = True
+        twin._scaled = True
         return cast(Module, twin)
-
-    def _matrix_shape(self) -> tuple[int, int]:
-        """Sides of the matrix behind one output position."""
-        return self.raw.shape[0], self.raw[0].numel()
 
 
 def freeze(module: Module) -> Module:

@@ -95,7 +95,7 @@ def require_problem(bound: object) -> BoundProximal:
     """The bound problem behind a map, or an error that says what to use instead."""
     if not isinstance(bound, BoundProximal):
         raise OptionError(
-            "ForwardBackward needs the problem behind the map, and was given a plain function.",
+            "ForwardBackward needs the problem behind the map, and this map has none.",
             "Use Equilibrium(problem).solve(u), pass Proximal(problem).bind(u), or use "
             "Picard(damping=...) for a function.",
         )
