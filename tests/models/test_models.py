@@ -44,7 +44,9 @@ def test_equilibria_are_reached_to_the_tolerance(name):
     model = create_model(name, solver=solver, gradient=Implicit()).double().eval()
     with torch.no_grad():
         output = model.run(images(name))
-    assert output.logits.shape == (4, 10)
+    pixels = entry(name).input_shape[1:] if "segment" in name else ()
+    classes = entry(name).options.get("classes", 10)
+    assert output.logits.shape == (4, classes, *pixels)
     for solution in output.solutions:
         assert bool(solution.converged.all())
         assert float(solution.residual.max()) <= 1e-9
@@ -124,3 +126,18 @@ def test_images_of_the_wrong_size_are_refused():
         model(torch.randn(1, 1, 16, 16))
     with pytest.raises(ShapeError, match="batch axis"):
         model(torch.randn(1, 8, 8))
+
+
+def test_segmentation_learns_the_bright_pixels():
+    torch.manual_seed(0)
+    model = create_model("opteq_segment_tiny", classes=2, gradient={"name": "implicit"})
+    coarse = torch.rand(4, 1, 6, 8)
+    x = functional.interpolate(coarse, size=(24, 32)).expand(-1, 3, -1, -1)
+    labels = (x[:, 0] > 0.5).long()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(40):
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), labels).backward()
+        optimiser.step()
+    accuracy = (model.eval()(x).argmax(1) == labels).double().mean()
+    assert float(accuracy) > 0.8

@@ -210,6 +210,39 @@ ENTRIES = (
         chosen=("Twice the widths and 104 channels; the paper gives only the count.",),
     ),
     Entry(
+        "opteq_cityscapes",
+        "deep:deep_opteq",
+        {
+            "channels": 256,
+            "widths": (256, 512, 512),
+            "classes": 19,
+            "task": "segmentation",
+            "reductions": 3,
+        },
+        "deep OptEq with three unit layers and an FCN head, 19 classes of pixels",
+        OPTEQ,
+        "10",
+        (3, 512, 1024),
+        chosen=(
+            "State of 256 channels at an eighth of the image, three strided convolutions in front; "
+            "the paper gives the widths of the units only.",
+        ),
+    ),
+    Entry(
+        "opteq_segment_tiny",
+        "deep:deep_opteq",
+        {
+            "channels": 16,
+            "widths": (16, 32, 32),
+            "classes": 11,
+            "task": "segmentation",
+            "reductions": 1,
+        },
+        "deep OptEq for small road scenes, 11 classes of pixels",
+        OPTEQ,
+        input_shape=(3, 24, 32),
+    ),
+    Entry(
         "resnet18_cifar10",
         "resnet:resnet",
         {"depth": 18},

@@ -9,8 +9,10 @@ from torch import nn
 from opteq.equilibrium import Chain, Unit
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Single, Stem
+from opteq.models.classifier import Classifier, Network, Single, Stem
+from opteq.models.segmenter import Segmenter
 from opteq.operators import Conv2d, DepthwiseSeparable, LinearOperator
+from opteq.options import one_of
 from opteq.problem import InsideMap, Regularizer
 from opteq.solve import Anderson, Solver
 
@@ -21,6 +23,8 @@ def deep_opteq(
     widths: tuple[int, ...],
     in_channels: int = 3,
     classes: int = 10,
+    task: Literal["classification", "segmentation"] = "classification",
+    reductions: int = 0,
     alpha: float | Literal["learned"] = 0.8,
     separable: bool = False,
     regularizer: Regularizer | None = None,
@@ -28,12 +32,16 @@ def deep_opteq(
     norm_bound: float = 0.95,
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
-) -> Classifier:
+) -> Network:
     """A chain of unit layers with `widths` hidden channels [003 equation 5].
+
+    For `task="segmentation"` an FCN head gives a class for each pixel [003 section 7.5];
+    `reductions` convolutions of stride 2 stand in front of the chain.
 
     `regularizer` goes inside the map (R* in the paper); for the choice among equilibria (R-dagger)
     give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the paper.
     """
+    one_of("task", task, ("classification", "segmentation"))
     units = []
     for width in widths:
         W: LinearOperator
@@ -52,4 +60,6 @@ def deep_opteq(
         gradient=Unrolled(steps=20) if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
-    return Classifier(Stem(in_channels, channels, single=True), body, channels, classes)
+    stem = Stem(in_channels, channels, reductions=reductions, single=True)
+    kind = Segmenter if task == "segmentation" else Classifier
+    return kind(stem, body, channels, classes)

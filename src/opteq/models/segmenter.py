@@ -1,0 +1,43 @@
+"""Stem -> equilibrium -> fully convolutional head: a class for each pixel."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from opteq.errors import ShapeError
+from opteq.models.classifier import Body, Network, Output
+
+
+class Segmenter(Network):
+    """Logits of shape (batch, classes, height, width), at the size of the images.
+
+    The head is that of FCN: a 3x3 convolution to a quarter of the channels, batch norm, ReLU,
+    dropout, a 1x1 convolution, and bilinear interpolation back to the images.
+    """
+
+    def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
+        super().__init__()
+        self.stem, self.body = stem, body
+        self.norm = nn.BatchNorm2d(channels)
+        inner = max(channels // 4, classes)
+        self.head = nn.Sequential(
+            nn.Conv2d(channels, inner, 3, padding=1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Conv2d(inner, classes, 1),
+        )
+
+    def run(self, x: Tensor) -> Output:
+        if x.ndim != 4:
+            raise ShapeError(
+                f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
+                "Add the batch axis with x[None].",
+            )
+        features, solutions = self.body(self.stem(x))
+        coarse = self.head(self.norm(features))
+        logits = functional.interpolate(
+            coarse, size=x.shape[-2:], mode="bilinear", align_corners=False
+        )
+        return Output(logits, solutions)
