@@ -96,3 +96,17 @@ def test_norm_is_computed_once_while_weights_stay(monkeypatch):
 
 def test_norm_of_broken_weights_is_not_a_number():
     assert math.isnan(Dense.from_weight(torch.tensor([[math.nan]])).norm())
+
+
+def test_any_size_bound_covers_peaks_between_the_angles_it_looks_at():
+    """I + R e^(i angle), R a rotation by half the spacing of the grid: the largest symbol, 2, lies
+    in the middle between two angles, and a wide image comes closer to it than the grid does."""
+    half = math.pi / 32
+    rotation = torch.tensor(
+        [[math.cos(half), -math.sin(half)], [math.sin(half), math.cos(half)]], dtype=torch.float64
+    )
+    kernel = torch.stack((torch.eye(2, dtype=torch.float64), rotation), -1)[:, :, None]
+    operator = Conv2d.from_weight(kernel, padding=0)
+    true = float(torch.linalg.matrix_norm(dense_matrix(operator, (2, 1, 300)), ord=2))
+    assert true > 2 * math.cos(math.pi / 64)  # what the angles of the grid alone would give
+    assert true <= operator.norm() == pytest.approx(2, rel=1e-6)

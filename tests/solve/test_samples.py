@@ -96,6 +96,20 @@ def test_finished_samples_are_frozen_when_the_map_is_a_plain_function():
     assert float(early.residual[:9].max()) > 1e-12
 
 
+def test_finished_samples_stay_where_they_are_while_others_go_on():
+    rate = torch.tensor([[0.1], [0.9]], dtype=torch.float64)
+    seen = []
+
+    def T(z):
+        seen.append(z.clone())
+        return rate * z + 1
+
+    solution = solve(T, torch.zeros(2, 1, dtype=torch.float64), Picard(tol=1e-4, max_steps=500))
+    done = int(solution.steps[0])
+    assert done < int(solution.steps[1])
+    assert all(torch.equal(z[0], solution.state[0]) for z in seen[done:])
+
+
 def test_looking_less_often_changes_nothing(monkeypatch):
     """On accelerators convergence is looked at every few steps only."""
     problem, u = mixed_linear()
