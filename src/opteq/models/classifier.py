@@ -103,8 +103,17 @@ class Network(nn.Module, ABC):
     """Images to logits: what every named model offers."""
 
     @abstractmethod
+    def compute(self, x: Tensor) -> Output:
+        """`run` for a batch of images whose axes are checked."""
+
     def run(self, x: Tensor) -> Output:
         """Logits together with the solution of every equilibrium."""
+        if x.ndim != 4:
+            raise ShapeError(
+                f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
+                "Add the batch axis with x[None].",
+            )
+        return self.compute(x)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.run(x).logits
@@ -124,12 +133,7 @@ class Classifier(Network):
         self.norm = nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, classes)
 
-    def run(self, x: Tensor) -> Output:
-        if x.ndim != 4:
-            raise ShapeError(
-                f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
-                "Add the batch axis with x[None].",
-            )
+    def compute(self, x: Tensor) -> Output:
         features, solutions = self.body(self.stem(x))
         return Output(self.head(self.norm(features).mean((2, 3))), solutions)
 

@@ -53,7 +53,7 @@ class ResNet(Network):
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(channels, classes)
 
-    def run(self, x: Tensor) -> Output:
+    def compute(self, x: Tensor) -> Output:
         return Output(self.head(self.features(x).mean((2, 3))), [])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.errors import ShapeError
 from opteq.models.classifier import Body, Network, Output
 
 
@@ -29,12 +28,7 @@ class Segmenter(Network):
             nn.Conv2d(inner, classes, 1),
         )
 
-    def run(self, x: Tensor) -> Output:
-        if x.ndim != 4:
-            raise ShapeError(
-                f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
-                "Add the batch axis with x[None].",
-            )
+    def compute(self, x: Tensor) -> Output:
         features, solutions = self.body(self.stem(x))
         coarse = self.head(self.norm(features))
         logits = functional.interpolate(
