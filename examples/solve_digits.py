@@ -51,7 +51,7 @@ def inject(images: Tensor, channels: int) -> Tensor:
 
 
 def build(gamma: float) -> Problem:
-    """GEQ with patches of 2 channels x 2 x 2 [001 equation 16]."""
+    """GEQ with patches of 2 channels x 2 x 2 [GEQ equation 16]."""
     return Problem(
         penalty=NonNegative(),
         similarity=PatchGaussian(

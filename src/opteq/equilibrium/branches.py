@@ -1,4 +1,4 @@
-"""MOptEq: branches at several scales, coupled in a loop [004 equation 6]."""
+"""MOptEq: branches at several scales, coupled in a loop [MOptEq equation 6]."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ class Branch(nn.Module):
 @strict_options
 class Branches(EquilibriumMap):
     """z_i = W_i's(W_i h_i(z) + U_i g + b_i) for all branches i, h the gradient of a coupling
-    [004 equation 6]. The state is a tuple, one tensor a branch; the layer's input the features g.
+    [MOptEq equation 6]. The state is a tuple, one tensor a branch; the layer's input is the
+    features g.
 
     In `order="sequential"` a sweep uses the branches it has already updated [algorithm 2], which
     needs fewer sweeps than "simultaneous"; the fixed points are the same.
 
     `perturbation` > 0 switches perturbation enhancement on while training: branch i sees the
     features g - d_(i-1), d_i = perturbation * sign(U_i'y_i) the direction that raises the hidden
-    objective of branch i most [004 section 2.2].
+    objective of branch i most [MOptEq section 2.2].
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class BoundBranches(BoundMap):
 
     def reconstructed_perturbation(self, z: State, size: float) -> tuple[Tensor, ...]:
         """size * sign(U_i'y_i) for each branch: the change of the features within a box that raises
-        the branch's hidden objective most, at fixed state [004 section 2.2]."""
+        the branch's hidden objective most, at fixed state [MOptEq section 2.2]."""
         return tuple(
             size * branch.injection.adjoint(y).sign()
             for branch, y in zip(self.branches, self.activations(z), strict=True)

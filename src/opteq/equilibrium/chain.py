@@ -1,4 +1,4 @@
-"""Deep OptEq: the equilibrium of a chain of unit layers [003 equation 5]."""
+"""Deep OptEq: the equilibrium of a chain of unit layers [OptEq equation 5]."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from opteq.problem.similarity import per_sample_sum
 
 @strict_options
 class Chain(EquilibriumMap):
-    """z = f_L o ... o f_1 (z) with unit layers f_l of the same state [003 equations 5 and 6].
+    """z = f_L o ... o f_1 (z) with unit layers f_l of the same state [OptEq equations 5 and 6].
 
     The layer's input is the features g, from which each unit computes its own injection, once a
     solve. Contractive if every |W_l| <= 1 and one is below. `regularizer` puts a feature
-    regulariser inside the map, T(T_R(z)) [003 section 5.1]. Solves start at zero, or with
+    regulariser inside the map, T(T_R(z)) [OptEq section 5.1]. Solves start at zero, or with
     `start="features"` at g, as the paper has it.
     """
 

@@ -1,4 +1,4 @@
-"""Feed-forward networks as OptEq models, with exactly their outputs [003 lemmas 1 and 2]."""
+"""Feed-forward networks as OptEq models, with exactly their outputs [OptEq lemmas 1 and 2]."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Embedding(NamedTuple):
 
 
 def embed_feedforward(net: nn.Sequential, *, alpha: float = 0.8, square: float = 0.9) -> Embedding:
-    """A deep OptEq whose equilibrium, read out, is the output of `net` [003 lemma 2].
+    """A deep OptEq whose equilibrium, read out, is the output of `net` [OptEq lemma 2].
 
     `net` is Linear, activation, ..., Linear with ReLU or leaky ReLU. For L hidden layers the chain
     has 2L units, twice the layers of the net. With q = (1 - alpha)^L the Gram matrix of all their
@@ -97,7 +97,7 @@ def embed_feedforward(net: nn.Sequential, *, alpha: float = 0.8, square: float =
 
 def universal_units(net: nn.Sequential) -> Embedding:
     """The net rewritten with units W's(Wz + Ux + b): one application of the chain to z = 0, read
-    out, is the output of `net` [003 lemma 1]. Any activation that is a prox.
+    out, is the output of `net` [OptEq lemma 1]. Any activation that is a prox.
 
     The weights are V_k = A_k (V_(k-1) V_(k-1)')^-1 V_(k-1) + an orthonormal basis of the null space
     of V_(k-1), so that V_k V_(k-1)' = A_k and V_k has full rank.

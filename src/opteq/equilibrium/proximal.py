@@ -20,7 +20,7 @@ def _apply(problem: BoundProblem, z: Tensor) -> Tensor:
 
 
 class Proximal(EquilibriumMap):
-    """The map whose fixed points are the stationary points of a `Problem` [001 eq. 4, 6]."""
+    """The map whose fixed points are the stationary points of a `Problem` [GEQ eq. 4, 6]."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The unit layer of deep OptEq, a proximal operator [003 theorem 1, equation 6]."""
+"""The unit layer of deep OptEq, a proximal operator [OptEq theorem 1, equation 6]."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from opteq.problem.similarity import per_sample_sum
 
 @strict_options
 class Affine(nn.Module):
-    """An invertible change of variables A(z) = scale R z + shift, R'R = RR' = I [003 table 1].
+    """An invertible change of variables A(z) = scale R z + shift, R'R = RR' = I [OptEq table 1].
 
     `rotation` is any operator whose adjoint is its inverse; without it R is the identity.
     """
@@ -56,8 +56,8 @@ class Unit(nn.Module):
     """f(z) = alpha W's(Wz + Ug + b) + (1 - alpha) z, s the activation of `penalty`.
 
     With |W| <= 1 it is the proximal operator of a convex function: for alpha = 1 of
-    phi(z) = psi*(z) - |z|^2/2, psi(z) = 1's~(Wz + Ug + b) with s~ the integral of s [003 theorem
-    1], otherwise of alpha times the Moreau envelope of phi with parameter 1 - alpha [003 table 1].
+    phi(z) = psi*(z) - |z|^2/2, psi(z) = 1's~(Wz + Ug + b) with s~ the integral of s, otherwise of
+    alpha times the Moreau envelope of phi with parameter 1 - alpha [OptEq theorem 1, table 1].
 
     `operator` is W; `injection` computes Ug + b from the features g (default: g itself). `alpha` is
     a number in (0, 1] or "learned", then started at 0.8 and kept in (0, 1). `change` replaces z by

@@ -16,7 +16,7 @@ from opteq.solve import Solution
 @dataclass(frozen=True, kw_only=True)
 class Phantom(GradientRule):
     """Differentiate `steps` damped applications z <- (1 - damping) z + damping T(z) that start at
-    the solution [001 algorithm 1].
+    the solution [GEQ algorithm 1].
 
     An approximation of the implicit gradient whose error shrinks like the contraction factor to
     the power `steps`; it is wrong where the map is not a contraction.
@@ -37,7 +37,7 @@ class Phantom(GradientRule):
 @dataclass(frozen=True, kw_only=True)
 class OneStep(GradientRule):
     """Differentiate one application of the map at the solution, as if the state it is applied to
-    were constant [004 A.11]: the cheapest rule, and the coarsest."""
+    were constant [MOptEq A.11]: the cheapest rule, and the coarsest."""
 
     def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
         return _through(bound, state, 1, 1.0)

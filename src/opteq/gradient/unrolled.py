@@ -23,11 +23,11 @@ from opteq.solve.solution import report
 @dataclass(frozen=True, kw_only=True)
 class Unrolled(GradientRule):
     """The layer *is* `steps` damped applications of its map from z0, and autograd goes through all
-    of them [003 algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
+    of them [OptEq algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
 
     With a ForwardBackward solver the steps are forward-backward steps, with SAM those of SAM
-    [003 equation 12], otherwise Picard's. The solver's tolerance still decides which samples count
-    as converged.
+    [OptEq equation 12], otherwise Picard's. The solver's tolerance still decides which samples
+    count as converged.
     """
 
     steps: int = 20

@@ -62,7 +62,7 @@ class Single(Body):
 
 class Parallel(Body):
     """Independent equilibria, each on features pooled to its own side, averaged at a common side
-    [001 section 4]. Each branch has its own injection and its own solve."""
+    [GEQ section 4]. Each branch has its own injection and its own solve."""
 
     def __init__(
         self,

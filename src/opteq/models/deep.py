@@ -1,4 +1,4 @@
-"""Deep OptEq [003]."""
+"""Deep OptEq [OptEq]."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def deep_opteq(
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Network:
-    """A chain of unit layers with `widths` hidden channels [003 equation 5].
+    """A chain of unit layers with `widths` hidden channels [OptEq equation 5].
 
-    For `task="segmentation"` an FCN head gives a class for each pixel [003 section 7.5];
+    For `task="segmentation"` an FCN head gives a class for each pixel [OptEq section 7.5];
     `reductions` convolutions of stride 2 stand in front of the chain.
 
     `regularizer` goes inside the map (R* in the paper); for the choice among equilibria (R-dagger)

@@ -1,4 +1,4 @@
-"""GEQ and KerDEQ [001, 002]."""
+"""GEQ and KerDEQ [GEQ, KerDEQ]."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def geq(
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Classifier:
-    """Patch-Gaussian branches in parallel, one for each of `sides`, averaged [001 section 4].
+    """Patch-Gaussian branches in parallel, one for each of `sides`, averaged [GEQ section 4].
 
     `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
-    "learned". Another `kernel` takes the Gaussian's place [001 table 5]; its injection then has
+    "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
     the channels of the state.
     """
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))

@@ -1,4 +1,4 @@
-"""MOptEq and POptEq [004]."""
+"""MOptEq and POptEq [MOptEq]."""
 
 from __future__ import annotations
 

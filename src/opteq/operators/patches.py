@@ -15,7 +15,7 @@ from opteq.options import strict_options, whole
 
 @strict_options
 class PatchProjection(WeightedOperator):
-    """r -> (r_i H) over all patches i [001 eq. 16, algorithm 1].
+    """r -> (r_i H) over all patches i [GEQ eq. 16, algorithm 1].
 
     A patch is `split` neighbouring channels of a `patch` x `patch` window; windows and channel
     groups do not overlap. H has shape (split * patch^2, hidden) and is shared by all patches, so

@@ -12,7 +12,7 @@ from opteq.options import strict_options, whole
 
 @strict_options
 class AveragePool(LinearOperator):
-    """Means over r x r windows [004 A.3]. Adjoint: nearest-neighbour up-sampling divided by r^2.
+    """Means over r x r windows [MOptEq A.3]. Adjoint: nearest-neighbour up-sampling divided by r^2.
 
     The norm is exactly 1/r: the rows are orthogonal and hold r^2 entries of 1/r^2. Plain
     nearest-neighbour up-sampling has norm r and is not the adjoint.

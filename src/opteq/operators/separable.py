@@ -14,7 +14,7 @@ from opteq.options import strict_options
 @strict_options
 class DepthwiseSeparable(Composition):
     """W = P D: one k x k filter for each channel (D), then a 1x1 convolution across channels (P)
-    [003 section 7.3.2].
+    [OptEq section 7.3.2].
 
     Training keeps |D| <= 1 and |P| <= norm_bound, hence |W| <= norm_bound. The norm reported is
     that of the composed kernel, which is tighter than the product.

@@ -1,4 +1,4 @@
-"""How branches of different scales see each other: the couplings of MOptEq [004 section 2.1]."""
+"""How branches of different scales see each other: the couplings of MOptEq [MOptEq section 2.1]."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Coupling(nn.Module, ABC):
 @strict_options
 class Independent(Coupling):
     """Branches that do not see each other (POptEq): E = sum of |z_i|^2 / 2, h_i = z_i
-    [004 equations 10 and 11]."""
+    [MOptEq equations 10 and 11]."""
 
     def energy(self, states: States) -> Tensor:
         return _total(per_sample_sum(z.square()) / 2 for z in states)
@@ -52,7 +52,7 @@ class Independent(Coupling):
 
 @strict_options
 class HeritageDiversity(Coupling):
-    """E = 1/2 sum over the loop of H(z_i, z_(i+1)) - weight D(z_i, z_(i+1)) [004 equations 3 to 6].
+    """E = 1/2 sum over the loop of H(z_i, z_(i+1)) - weight D(z_i, z_(i+1)) [MOptEq equations 3-6].
 
     Heritage H = <z_i, P z_(i+1)> draws corresponding channels of neighbours together; diversity
     D = sum over channels k != l of |<z_i^k, (P z_(i+1))^l>| drives different channels apart. P is

@@ -1,4 +1,4 @@
-"""Gaussian kernels: GEQ and its patches [001, 002]."""
+"""Gaussian kernels: GEQ and its patches [GEQ, KerDEQ]."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class BoundGaussian(BoundSimilarity):
 @strict_options
 class Gaussian(GaussianKernel):
     """GEQ: S = exp(-gamma |u - Wz|^2) / (2 gamma), gradient exp(-gamma |r|^2) W'r with r = u - Wz
-    [001 eq. 5-6]. u has the shape of Wz; one gate a sample."""
+    [GEQ eq. 5-6]. u has the shape of Wz; one gate a sample."""
 
     def __init__(
         self, operator: Weights, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
@@ -226,7 +226,7 @@ class Gaussian(GaussianKernel):
 @strict_options
 class PatchGaussian(GaussianKernel):
     """GEQ with patches: S = sum over patches i of exp(-gamma |r_i H|^2) / (2 gamma), gradient
-    W' unpatch(exp(-gamma |r_i H|^2) r_i H H') with r = u - Wz [001 eq. 16, algorithm 1].
+    W' unpatch(exp(-gamma |r_i H|^2) r_i H H') with r = u - Wz [GEQ eq. 16, algorithm 1].
 
     `projection` cuts the patches and holds H. One gate a patch: (batch, channel groups, rows,
     columns). The projection of u is computed once a solve.

@@ -1,4 +1,4 @@
-"""Kernels of the inner product <u, z>: linear, polynomial, sigmoid [001 table 4].
+"""Kernels of the inner product <u, z>: linear, polynomial, sigmoid [GEQ table 4].
 
 Each is S(z; u) = k(<u, z>) + 1/2 |Wz|^2 with a scalar function k; u has the shape of z. The
 gradient is k'(<u, z>) u + W'Wz and the Hessian k''(<u, z>) uu' + W'W.
@@ -117,7 +117,7 @@ class _BoundInnerProduct(BoundSimilarity):
 
 @strict_options
 class Linear(InnerProduct):
-    """OptEq: S = <u, z> + 1/2 |Wz|^2, gradient u + W'Wz [001 eq. 3-4].
+    """OptEq: S = <u, z> + 1/2 |Wz|^2, gradient u + W'Wz [GEQ eq. 3-4].
 
     Contractive and strongly convex exactly if |W| < 1.
     """
@@ -158,7 +158,7 @@ class _BoundLinear(_BoundInnerProduct):
 
 @strict_options
 class Polynomial(InnerProduct):
-    """S = (<u, z> + offset)^degree + 1/2 |Wz|^2 [001 table 4].
+    """S = (<u, z> + offset)^degree + 1/2 |Wz|^2 [GEQ table 4].
 
     The paper has offset 0; then z = 0 is always an equilibrium and a solve that starts there stays
     there, hence the default 1. The inner product is averaged unless `average=False`. Its Hessian
@@ -197,7 +197,7 @@ class Polynomial(InnerProduct):
 
 @strict_options
 class Sigmoid(InnerProduct):
-    """S = tanh(<u, z>) + 1/2 |Wz|^2 [001 table 4].
+    """S = tanh(<u, z>) + 1/2 |Wz|^2 [GEQ table 4].
 
     For large states <u, z> saturates the tanh and the input is lost; `average=True` keeps it in
     range.

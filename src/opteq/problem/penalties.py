@@ -1,4 +1,4 @@
-"""The penalties whose proximal operators are the activations in use [001, 003]."""
+"""The penalties whose proximal operators are the activations in use [GEQ, OptEq]."""
 
 from __future__ import annotations
 

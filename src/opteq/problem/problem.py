@@ -46,7 +46,7 @@ class BoundProblem:
 class Problem(nn.Module):
     """G(z; u) = 1'f(z) + 1/2 |z|^2 - S(z; u), whose stationary points are the fixed points of
 
-        T(z) = prox_f(grad S(z; u))        [001 eq. 3-6]
+        T(z) = prox_f(grad S(z; u))        [GEQ eq. 3-6]
 
     z and u are batches, u the injection.
 

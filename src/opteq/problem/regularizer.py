@@ -1,4 +1,4 @@
-"""Feature regularisers: what an equilibrium should look like [003 section 5, tables 2 and 5].
+"""Feature regularisers: what an equilibrium should look like [OptEq section 5, tables 2 and 5].
 
 Each is used in three ways: inside the map (`InsideMap`, R* in the paper), to choose among
 equilibria (`opteq.solve.SAM`, R-dagger), or as an ordinary term of the training loss (call it).
@@ -127,7 +127,7 @@ class _ChannelRegularizer(Regularizer):
 @strict_options
 class Decorrelation(_ChannelRegularizer):
     """R = 1/2 |D Z Z' D - I|_F^2: half the sum of squared cosines between different channels, Z the
-    channels as rows, D their inverse lengths [003 equation 13].
+    channels as rows, D their inverse lengths [OptEq equation 13].
 
     The gradient in row i is 2 (I - Proj(z_i)) sum over j of Proj(z_j) z_i / |z_i|^2 (table 2 of the
     paper prints I + Proj). Channels that are zero are left alone.
@@ -159,8 +159,8 @@ class Decorrelation(_ChannelRegularizer):
 @strict_options
 class HSIC(_ChannelRegularizer):
     """Sum over pairs of channels of the Hilbert-Schmidt independence criterion with Gaussian
-    kernels of the given `width` [003 section 7.2]: tr(K_i H K_j H) / (n - 1)^2 over n observations,
-    H the centring matrix. Catches dependence that is not linear. Not convex.
+    kernels of the given `width` [OptEq section 7.2]: tr(K_i H K_j H) / (n - 1)^2 over n
+    observations, H the centring matrix. Catches dependence that is not linear. Not convex.
     """
 
     def __init__(self, over: Observations = "positions", *, width: float = 1.0) -> None:
@@ -186,7 +186,7 @@ class HSIC(_ChannelRegularizer):
 
 @strict_options
 class InsideMap(nn.Module):
-    """The operator T_R that puts a regulariser in front of a map, z = f(T_R(z)) [003 section 5.1].
+    """The operator T_R that puts a regulariser before a map, z = f(T_R(z)) [OptEq section 5.1].
 
     `form="gradient"`: T_R = z - weight grad R(z). With f = prox_phi the fixed point minimises
     phi + weight R exactly [theorem 4]. `form="prox"`: T_R = prox_{weight R}; the fixed point

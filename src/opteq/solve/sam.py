@@ -1,4 +1,4 @@
-"""SAM: among many equilibria, the one that a regulariser likes best [003 equations 9 and 11]."""
+"""SAM: among many equilibria, the one that a regulariser likes best [OptEq equations 9 and 11]."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SAM(Solver):
     """Sequential averaging: z_k = b_k ((1 - g l_k) z - g grad R(z)) + (1 - b_k) T(z) with
     b_k = beta / k^beta_power, l_k = shrinkage / k^shrinkage_power, g = `step`.
 
-    For a nonexpansive T it tends to the fixed point of least R [003 theorem 5]. The theorem's
+    For a nonexpansive T it tends to the fixed point of least R [OptEq theorem 5]. The theorem's
     schedule (both powers small) converges slowly; without shrinkage and with b_k = 0.5 / sqrt(k),
     the defaults, the error after 2e4 steps is 3e-5. It never stops early: being a fixed point is
     not enough, so all `max_steps` are taken, and `converged` says whether the last iterate is one
