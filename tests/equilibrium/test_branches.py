@@ -212,3 +212,18 @@ def test_branches_that_do_not_fit_are_refused():
         HeritageDiversity().energy((torch.ones(1, 2, 4, 4), torch.ones(1, 3, 4, 4)))
     with pytest.raises(ShapeError, match="divide"):
         HeritageDiversity().energy((torch.ones(1, 2, 4, 4), torch.ones(1, 2, 3, 3)))
+
+
+def test_perturbed_sweep_is_algorithm_2():
+    """y_i = s(W_i h_i + U_i (g - d_(i-1)) + b_i), d_i = eps sign(U_i'y_i), d_0 = 0, by branches
+    with the features themselves perturbed."""
+    eps, g, states = 0.1, features(2), list(random_states())
+    made = model(HeritageDiversity(0.02), perturbation=eps).train()
+    found = made.bind(g)(tuple(states))
+    delta = torch.zeros_like(g)
+    for i, branch in enumerate(made.branches):
+        h = made.coupling.pull(tuple(states), i)
+        y = torch.relu(branch.operator(h) + branch.inject(g - delta))
+        delta = eps * branch.injection.adjoint(y).sign()
+        states[i] = branch.operator.adjoint(y)
+        torch.testing.assert_close(found[i], states[i])

@@ -14,6 +14,8 @@ from opteq.solve import Anderson, ForwardBackward, solve
 TOL = 1e-11
 # Quadrature of custom penalties is slow and adds nothing here.
 ACTIVATIONS = [name for name in PENALTIES if not name.startswith("custom")]
+# The cubic kernel has no certificate, so nothing is promised for it.
+CERTIFIED = [name for name in SIMILARITIES if name != "cubic"]
 
 
 def _solutions(similarity_name, penalty_name):
@@ -32,9 +34,7 @@ def _solutions(similarity_name, penalty_name):
             yield name, problem, u, opteq.Equilibrium(problem, solver=solver).solve(u)
 
 
-@pytest.mark.parametrize(
-    ("similarity", "penalty"), list(itertools.product(SIMILARITIES, ACTIVATIONS))
-)
+@pytest.mark.parametrize(("similarity", "penalty"), list(itertools.product(CERTIFIED, ACTIVATIONS)))
 def test_solvers_agree_and_are_stationary(similarity, penalty):
     reference, count = None, 0
     for name, problem, u, solution in _solutions(similarity, penalty):
@@ -48,7 +48,7 @@ def test_solvers_agree_and_are_stationary(similarity, penalty):
         assert float((solution.state - reference).abs().max()) < 1e-8, name
         assert problem.objective(solution.state, u).isfinite().all(), name
         count += 1
-    assert count >= (6 if similarity != "cubic" else 0)
+    assert count >= 6
 
 
 def test_catalogue_is_certified_where_it_claims_to_be():

@@ -59,7 +59,10 @@ class InnerProduct(Similarity):
     def bind(self, u: Tensor) -> BoundSimilarity:
         check_injection(self, u)
         _check_state_shape(self.operator, u)
-        return _BoundInnerProduct(freeze(self), u)
+        return self._bound_form()(freeze(self), u)
+
+    def _bound_form(self) -> type[_BoundInnerProduct]:
+        return _BoundInnerProduct
 
     def curvature(self) -> Curvature:
         low, high = self.bend_range()
@@ -105,7 +108,7 @@ class _BoundInnerProduct(BoundSimilarity):
         return torch.zeros_like(self.u)
 
     def select(self, index: Tensor) -> _BoundInnerProduct:
-        return _BoundInnerProduct(self.kernel, self.u[index])
+        return type(self)(self.kernel, self.u[index])
 
     def curvature(self) -> Curvature:
         bends = self.kernel.bend_range()
@@ -137,10 +140,8 @@ class Linear(InnerProduct):
     def bend_range(self) -> tuple[float, float]:
         return 0.0, 0.0
 
-    def bind(self, u: Tensor) -> BoundSimilarity:
-        check_injection(self, u)
-        _check_state_shape(self.operator, u)
-        return _BoundLinear(freeze(self), u)
+    def _bound_form(self) -> type[_BoundInnerProduct]:
+        return _BoundLinear
 
 
 class _BoundLinear(_BoundInnerProduct):
@@ -151,9 +152,6 @@ class _BoundLinear(_BoundInnerProduct):
 
     def hessian(self, z: Tensor) -> Product:
         return self._smooth
-
-    def select(self, index: Tensor) -> _BoundLinear:
-        return _BoundLinear(self.kernel, self.u[index])
 
 
 @strict_options
