@@ -9,11 +9,13 @@ from torch import Tensor
 
 from opteq.operators import (
     AveragePool,
+    Bidiagonal,
     Conv2d,
     Dense,
     DepthwiseSeparable,
     LinearOperator,
     PatchProjection,
+    weight_norm,
 )
 from opteq.problem import (
     ELU,
@@ -84,6 +86,18 @@ OPERATORS = {
     "average pool": OperatorCase(lambda: AveragePool(2), (3, 4, 6), 1 + 1e-6),
     "composition": OperatorCase(lambda: AveragePool(2) @ Conv2d(3, 2) @ Conv2d(4, 3), (4, 6, 6)),
     "transposed": OperatorCase(lambda: Conv2d(3, 4, stride=2).T, (4, 3, 3)),
+    "bidiagonal": OperatorCase(
+        lambda: Bidiagonal(
+            [Conv2d(2, 2), Conv2d(3, 3)],
+            [Conv2d(2, 3, stride=2)],
+            shapes=[(2, 4, 4), (3, 2, 2)],
+        ),
+        (44,),
+    ),
+    "weight norm": OperatorCase(lambda: weight_norm(Conv2d(3, 4, image_size=8)), (3, 8, 8), 1.05),
+    "weight norm of the whole": OperatorCase(
+        lambda: weight_norm(Dense(7, 5), per="tensor"), (7,), 1 + 1e-6
+    ),
     "transposed pool": OperatorCase(lambda: AveragePool(3).T, (2, 2, 2), 1 + 1e-6),
 }
 

@@ -119,7 +119,8 @@ def _refuse_uncertified(map: EquilibriumMap, solver: Solver, gradient: GradientR
         return
     finding = f"With these norm bounds the map may stretch distances by {factor:.4g}"
     anyway = "(allow_uncertified=True tries all the same.)"
-    if not solver.certified(curvature):
+    splitting = map.splitting_converges and solver.splits
+    if not splitting and not solver.certified(curvature):
         if largest(curvature.high) < 1:
             remedy = "The problem is convex even so: use ForwardBackward()."
         else:

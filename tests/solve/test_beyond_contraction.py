@@ -112,7 +112,8 @@ def test_forward_backward_rate_is_the_promised_one():
     u = torch.randn(20, 6, dtype=torch.float64)
     solver = ForwardBackward(tol=1e-12, accelerate=False)
     equilibrium = opteq.Equilibrium(problem, solver=solver).solve(u).state
-    step = solver.step_for(Proximal(problem).bind(u))
+    step, promised = solver.step_for(Proximal(problem).bind(u))
+    assert promised == pytest.approx(rate, abs=1e-9)
     assert step == pytest.approx(2 / (2 + (1 - GAUSSIAN_BACKWARD) * w2), abs=1e-9)
     z = 5 * torch.rand(20, 8, dtype=torch.float64)
     for _ in range(10):

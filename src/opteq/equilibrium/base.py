@@ -49,10 +49,17 @@ class BoundMap(ABC):
         """The Jacobian of T at z as D H, if it has that form; see `SymmetricLinearization`."""
         return None
 
+    def adjoint_splitting(self, z: Tensor, g: Tensor) -> AdjointSplitting | None:
+        """The adjoint equation at z as a map for forward-backward steps, if it has that form."""
+        return None
+
 
 class EquilibriumMap(nn.Module, ABC):
     """T(z; u) with its weights. `bind` fixes u; everything that depends on u or on the weights
     alone is computed there, once a solve."""
+
+    splitting_converges = False
+    """Whether splitting methods are sure to converge whatever the norms of the weights."""
 
     @abstractmethod
     def bind(self, u: Tensor) -> BoundMap:
@@ -89,6 +96,15 @@ class SymmetricLinearization:
         """w from v, and the residual of the system at v, which comes with it."""
         w = g + self.hessian(self.root * v)
         return w, self.root * w - v
+
+
+class AdjointSplitting(BoundMap):
+    """w = g + J'w as the fixed point of another map, from whose solution w is recovered. For maps
+    that do not contract, but whose adjoint equation splitting methods solve."""
+
+    @abstractmethod
+    def recover(self, y: Tensor) -> Tensor:
+        """w from the fixed point."""
 
 
 def as_tuple(state: State) -> tuple[Tensor, ...]:

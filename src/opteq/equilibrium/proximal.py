@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, SymmetricLinearization
+from opteq.equilibrium.base import EquilibriumMap, State, SymmetricLinearization
+from opteq.equilibrium.splitting import Splitting
+from opteq.errors import IllPosedError
 from opteq.problem import BoundProblem, Problem
-from opteq.problem.curvature import Curvature
+from opteq.problem.curvature import Curvature, Number
+from opteq.problem.penalty import Step
 
 Apply = Callable[[BoundProblem, Tensor], Tensor]
 
@@ -42,7 +46,7 @@ class Proximal(EquilibriumMap):
         return self.problem.curvature()
 
 
-class BoundProximal(BoundMap):
+class BoundProximal(Splitting):
     """`Proximal` with its injection. States are single tensors."""
 
     def __init__(self, problem: BoundProblem, apply: Apply | None = None) -> None:
@@ -63,6 +67,30 @@ class BoundProximal(BoundMap):
 
     def project(self, z: State) -> Tensor:
         return self.problem.penalty.project(cast(Tensor, z))
+
+    def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        return self.problem.forward_backward(z, step)
+
+    def certain_step(self) -> tuple[Number, Number]:
+        """With m and L the least and largest curvature of |z|^2/2 - S: 2 / (L + m), which contracts
+        by (L - m) / (L + m), or 1/L where no convexity is known."""
+        curvature = self.curvature()
+        m, L = curvature.convexity, curvature.smoothness
+        if not isinstance(m, Tensor) and not isinstance(L, Tensor):
+            if math.isinf(L):
+                raise IllPosedError(
+                    "The curvature of this similarity is not bounded, so no step is certain.",
+                    "Give the weights a norm_bound, define curvature() in your similarity, or give "
+                    "ForwardBackward(step=...).",
+                )
+            if math.isnan(L):
+                return 1.0, 1.0
+            return (2 / (L + m), (L - m) / (L + m)) if m > 0 else (1 / L, 1.0)
+        m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
+        step = torch.where(m > 0, 2 / (L + m), 1 / L)
+        rate = torch.where(m > 0, (L - m) / (L + m), 1.0)
+        # Samples that are NaN or overflow are reported by the solve: any step will do for them.
+        return torch.where(step.isfinite() & (step > 0), step, 1.0), rate
 
     def objective(self, z: State) -> Tensor:
         return self.problem.objective(cast(Tensor, z))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import (
+    AdjointSplitting,
     BoundMap,
     State,
     SymmetricLinearization,
@@ -35,12 +36,13 @@ from opteq.solve.status import code
 class Implicit(GradientRule):
     """The gradient of the equilibrium itself: w = g + J'w, then one vector-Jacobian product.
 
-    For the proximal map the system is symmetric and solved by conjugate gradients, for other maps
-    as a fixed point by Anderson, both with `tol` (by default 1e-5, in float64 1e-10, looser in half
-    precision) and `max_steps`. A `solver` replaces both and brings its own settings. Memory does
-    not grow with the number of steps, forward or backward. `Solution.adjoint` tells how the
-    backward solve went, for the samples whose forward solve was finite; failures follow
-    `on_failure`. Gradients of gradients (`create_graph=True`) are exact too.
+    For the proximal map the system is symmetric and solved by conjugate gradients, for monotone
+    maps by forward-backward steps, for others as a fixed point by Anderson, all with `tol` (by
+    default 1e-5, in float64 1e-10, looser in half precision) and `max_steps`. A `solver` replaces
+    them and brings its own settings. Memory does not grow with the number of steps, forward or
+    backward. `Solution.adjoint` tells how the backward solve went, for the samples whose forward
+    solve was finite; failures follow `on_failure`. Gradients of gradients (`create_graph=True`) are
+    exact too.
     """
 
     tol: float | None = None
@@ -85,6 +87,9 @@ class Implicit(GradientRule):
             linear = bound.symmetric_linearization(z)
             if linear is not None:
                 return self._conjugate_gradients(linear, g)
+            splitting = bound.adjoint_splitting(z, g)
+            if splitting is not None:
+                return self._splitting(splitting)
         outcome = self._fixed_point(bound, z, g)
         return outcome, outcome.state
 
@@ -105,6 +110,15 @@ class Implicit(GradientRule):
         outcome.codes = torch.where(drifted, code(Status.PRECISION), outcome.codes)
         report(outcome, self.on_failure, "The backward solve")
         return outcome, w
+
+    def _splitting(self, splitting: AdjointSplitting) -> tuple[Solution, Tensor]:
+        start = splitting.start()
+        settings = ForwardBackward(
+            tol=self._tolerance(start), max_steps=self.max_steps, on_failure="ignore"
+        )
+        outcome = solve(splitting, start, settings)
+        report(outcome, self.on_failure, "The backward solve")
+        return outcome, splitting.recover(cast(Tensor, outcome.state))
 
     def _fixed_point(self, map: Map, z: State, g: State) -> Solution:
         """w = g + J'w by a fixed-point solver, with J' by autograd."""

@@ -13,8 +13,8 @@ from opteq.gradient.phantom import damp
 from opteq.gradient.rule import GradientRule, join, pick
 from opteq.options import fraction, strict_options, whole
 from opteq.problem.curvature import Curvature
-from opteq.solve import SAM, ForwardBackward, Solution, Solver
-from opteq.solve.forward_backward import require_problem, step_from
+from opteq.solve import SAM, ForwardBackward, PeacemanRachford, Solution, Solver
+from opteq.solve.forward_backward import require_splitting, step_from
 from opteq.solve.loop import Observer
 from opteq.solve.solution import report
 
@@ -25,9 +25,9 @@ class Unrolled(GradientRule):
     """The layer *is* `steps` damped applications of its map from z0, and autograd goes through all
     of them [OptEq algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
 
-    With a ForwardBackward solver the steps are forward-backward steps, with SAM those of SAM
-    [OptEq equation 12], otherwise Picard's. The solver's tolerance still decides which samples
-    count as converged.
+    With a ForwardBackward or PeacemanRachford solver the steps are forward-backward steps, with
+    SAM those of SAM [OptEq equation 12], otherwise Picard's. The solver's tolerance still decides
+    which samples count as converged.
     """
 
     steps: int = 20
@@ -75,8 +75,12 @@ class Unrolled(GradientRule):
     def _advance(self, bound: BoundMap, z: State, solver: Solver, k: int) -> tuple[State, State]:
         """T(z) and the next state."""
         if isinstance(solver, ForwardBackward):
-            problem = require_problem(bound)
-            return step_from(problem, cast(Tensor, z), solver.step_for(problem))
+            splitting = require_splitting(bound, "ForwardBackward")
+            return step_from(splitting, cast(Tensor, z), solver.step_for(splitting)[0])
+        if isinstance(solver, PeacemanRachford):
+            # Its own steps are not differentiated; plain splitting steps reach the same point.
+            splitting = require_splitting(bound, "PeacemanRachford")
+            return step_from(splitting, cast(Tensor, z), splitting.certain_step()[0])
         image = bound(z)
         if isinstance(solver, SAM):
             return image, solver.combine(cast(Tensor, z), cast(Tensor, image), k)

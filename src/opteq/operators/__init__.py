@@ -1,16 +1,18 @@
 """Linear maps, each with its adjoint and a norm that is certain."""
 
 from opteq.operators.base import LinearOperator, dense_matrix
+from opteq.operators.bidiagonal import Bidiagonal
 from opteq.operators.compose import Composition, Transposed
 from opteq.operators.convolution import Conv2d
 from opteq.operators.dense import Dense
 from opteq.operators.patches import PatchProjection
 from opteq.operators.resample import AveragePool
 from opteq.operators.separable import DepthwiseSeparable
-from opteq.operators.weighted import WeightedOperator, freeze
+from opteq.operators.weighted import WeightedOperator, freeze, weight_norm
 
 __all__ = [
     "AveragePool",
+    "Bidiagonal",
     "Composition",
     "Conv2d",
     "Dense",
@@ -21,4 +23,5 @@ __all__ = [
     "WeightedOperator",
     "dense_matrix",
     "freeze",
+    "weight_norm",
 ]

@@ -7,14 +7,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from opteq.errors import DtypeError
 from opteq.operators.base import LinearOperator
-from opteq.options import positive
+from opteq.options import one_of, positive
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -54,6 +54,8 @@ class WeightedOperator(LinearOperator):
     """
 
     raw: Tensor
+    gain: nn.Parameter | None
+    """Lengths that are trained apart from directions; see `weight_norm`."""
 
     def __init__(self, weight: Tensor, norm_bound: float | None, *, trained: bool) -> None:
         super().__init__()
@@ -68,6 +70,7 @@ class WeightedOperator(LinearOperator):
         self.norm_bound = norm_bound
         self._trained, self._scaled = trained, not trained
         self._weight_norm, self._raw_norm = _NormCache(), _NormCache()
+        self.register_parameter("gain", None)
         if trained:
             self.raw = nn.Parameter(weight)
         else:
@@ -84,6 +87,8 @@ class WeightedOperator(LinearOperator):
     @property
     def weight(self) -> Tensor:
         """The weight that is applied. Computed at each access: see `freeze`."""
+        if self.gain is not None and not self._scaled:
+            return self.raw * (self.gain / _lengths(self.raw, self.gain))
         if self._scaled or self.norm_bound is None:
             return self.raw
         norm = self._norm_of_raw()
@@ -121,7 +126,7 @@ class WeightedOperator(LinearOperator):
         """A twin whose weight is computed, once, and keeps its gradient history."""
         operator = cast(WeightedOperator, self)
         twin = copy.copy(operator)
-        twin._parameters = {}
+        twin._parameters = {"gain": None}
         twin._buffers = {"raw": operator.weight}
         twin._scaled = True
         return cast(Module, twin)
@@ -149,3 +154,33 @@ def scale_to_norm(operator: WeightedOperator) -> None:
     if operator.norm_bound is not None and not operator.raw.is_meta:
         with torch.no_grad():
             operator.raw.mul_(operator.norm_bound / operator.differentiable_norm(operator.raw))
+
+
+def weight_norm(module: Module, *, per: Literal["filter", "tensor"] = "filter") -> Module:
+    """Let every operator in `module` train the lengths of its filters (or of its whole weight)
+    apart from their directions, weight = gain * raw / |raw|, instead of keeping a norm bound.
+
+    Weights start as they are. This is the weight normalisation of the papers; the gains are free,
+    so nothing is certified any more.
+
+    >>> from opteq.operators import Dense
+    >>> W = weight_norm(Dense(3, 2, norm_bound=0.9))
+    >>> W.gain.shape, W.norm_limit()
+    (torch.Size([2, 1]), inf)
+    """
+    one_of("per", per, ("filter", "tensor"))
+    for operator in module.modules():
+        if isinstance(operator, WeightedOperator):
+            with torch.no_grad():
+                axes = (operator.raw.shape[0], *[1] * (operator.raw.ndim - 1))
+                like = operator.raw.new_empty(axes if per == "filter" else ())
+                operator.raw.copy_(operator.weight)
+                operator.gain = nn.Parameter(_lengths(operator.raw, like).clone())
+            operator.norm_bound = None
+    return module
+
+
+def _lengths(weight: Tensor, gain: Tensor) -> Tensor:
+    """The norm of each filter, or of the whole weight, as `gain` has one or the other."""
+    axes = tuple(range(1, weight.ndim)) if gain.ndim else None
+    return torch.linalg.vector_norm(weight, dim=axes, keepdim=bool(gain.ndim))

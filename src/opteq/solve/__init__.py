@@ -5,6 +5,7 @@ from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
 from opteq.solve.named import solver_from
+from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
 from opteq.solve.sam import SAM
 from opteq.solve.solution import Solution, Trace
@@ -16,6 +17,7 @@ __all__ = [
     "Anderson",
     "Broyden",
     "ForwardBackward",
+    "PeacemanRachford",
     "Picard",
     "Solution",
     "Solver",

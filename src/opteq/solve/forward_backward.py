@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
-import torch
 from torch import Tensor
 
-from opteq.equilibrium.proximal import BoundProximal
-from opteq.errors import IllPosedError, OptionError
+from opteq.equilibrium.splitting import Splitting
+from opteq.errors import OptionError
 from opteq.options import positive, strict_options, whole
 from opteq.problem.curvature import Curvature, Number, largest
 from opteq.problem.similarity import expand
@@ -38,6 +35,8 @@ class ForwardBackward(Solver):
     plain step is taken instead. So the guarantee stays and the speed is Anderson's.
     """
 
+    splits: ClassVar[bool] = True
+
     step: float | None = None
     accelerate: bool = True
     memory: int = 5
@@ -49,53 +48,33 @@ class ForwardBackward(Solver):
         whole("memory", self.memory, least=1)
 
     def start(self, map: FlatMap) -> Method:
-        bound = require_problem(map.bound)
-        step = self.step_for(bound)
+        step, rate = self.step_for(require_splitting(map.bound, "ForwardBackward"))
         if self.accelerate:
-            return _Accelerated(map, step, self.memory, self._rate(bound))
+            return _Accelerated(map, step, self.memory, rate)
         return _ForwardBackward(map, step)
 
-    def step_for(self, bound: BoundProximal) -> Number:
-        """The step for this problem: a number, or one a sample."""
-        if self.step is not None:
-            return self.step
-        curvature = bound.curvature()
-        smoothness = curvature.smoothness
-        # Samples or weights that are NaN or overflow are reported by the solve: any step will do.
-        if isinstance(smoothness, Tensor) or math.isnan(smoothness):
-            step = torch.as_tensor(_step(curvature))
-            return torch.where(step.isfinite() & (step > 0), step, 1.0)
-        if math.isinf(smoothness):
-            raise IllPosedError(
-                "The curvature of this similarity is not bounded, so no step is certain.",
-                "Give the weights a norm_bound, define curvature() in your similarity, or give "
-                "ForwardBackward(step=...).",
-            )
-        return _step(curvature)
-
-    def _rate(self, bound: BoundProximal) -> Number:
-        """The factor by which plain steps are sure to contract; 1 if none is known."""
-        if self.step is not None:
-            return 1.0
-        return _where_convex(bound.curvature(), lambda m, L: (L - m) / (L + m), lambda L: 0 * L + 1)
+    def step_for(self, bound: Splitting) -> tuple[Number, Number]:
+        """The step for this problem, and the factor by which it is sure to contract (1: none is
+        known): numbers, or one a sample."""
+        return bound.certain_step() if self.step is None else (self.step, 1.0)
 
     def certified(self, curvature: Curvature) -> bool:
         short = self.step is None or self.step * largest(curvature.smoothness) < 2
         return largest(curvature.high) < 1 and short
 
 
-def step_from(bound: BoundProximal, z: Tensor, step: Number) -> tuple[Tensor, Tensor]:
+def step_from(bound: Splitting, z: Tensor, step: Number) -> tuple[Tensor, Tensor]:
     """T(z) and the forward-backward step from z; differentiable."""
     if isinstance(step, Tensor):
         step = expand(step.to(z).expand(len(z)), z)
-    return bound.problem.forward_backward(z, step)
+    return bound.forward_backward(z, step)
 
 
-def require_problem(bound: object) -> BoundProximal:
-    """The bound problem behind a map, or an error that says what to use instead."""
-    if not isinstance(bound, BoundProximal):
+def require_splitting(bound: object, solver: str) -> Splitting:
+    """A map whose prox is known apart, or an error that says what to use instead."""
+    if not isinstance(bound, Splitting):
         raise OptionError(
-            "ForwardBackward needs the problem behind the map, and this map has none.",
+            f"{solver} needs the problem behind the map, and this map has none.",
             "Use Equilibrium(problem).solve(u), pass Proximal(problem).bind(u), or use "
             "Picard(damping=...) for a function.",
         )
@@ -113,7 +92,7 @@ class _ForwardBackward(Method):
     def evaluate(self, z: Tensor) -> Tensor:
         layout = self.map.layout
         state = cast(Tensor, layout.unpack(z))
-        bound = cast(BoundProximal, self.map.bound)
+        bound = cast(Splitting, self.map.bound)
         image, moved = step_from(bound, state, self.step)
         self.moved = layout.pack(moved)
         return layout.pack(image)
@@ -148,20 +127,3 @@ class _Accelerated(_ForwardBackward):
         super().select(index)
         self.extrapolation.select(index)
         self.safeguard.select(index)
-
-
-def _step(curvature: Curvature) -> Number:
-    return _where_convex(curvature, lambda m, L: 2 / (L + m), lambda L: 1 / L)
-
-
-def _where_convex(
-    curvature: Curvature,
-    convex: Callable[[Number, Number], Number],
-    otherwise: Callable[[Number], Number],
-) -> Number:
-    """`convex(m, L)` where m = convexity is positive, `otherwise(L)` elsewhere."""
-    m, L = curvature.convexity, curvature.smoothness
-    if isinstance(m, Tensor) or isinstance(L, Tensor):
-        m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
-        return torch.where(m > 0, convex(m, L), otherwise(L))  # type: ignore[arg-type]
-    return convex(m, L) if m > 0 else otherwise(L)

@@ -9,6 +9,7 @@ from opteq.problem.regularizer import regularizer_from
 from opteq.solve.anderson import Anderson
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
+from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
 from opteq.solve.sam import SAM
 from opteq.solve.solver import Solver
@@ -31,6 +32,7 @@ _SOLVERS = {
     "anderson": Anderson,
     "broyden": Broyden,
     "forward_backward": ForwardBackward,
+    "peaceman_rachford": PeacemanRachford,
     "picard": Picard,
     "sam": _sam,
 }

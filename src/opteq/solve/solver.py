@@ -53,6 +53,8 @@ class Solver(ABC):
 
     stops_early: ClassVar[bool] = True
     """Whether a sample is done as soon as it is within the tolerance."""
+    splits: ClassVar[bool] = False
+    """Whether the prox and what is inside it are treated apart."""
 
     def __post_init__(self) -> None:
         positive("tol", self.tol, allow_zero=True)
