@@ -1,81 +1,130 @@
-"""Every laptop-sized model: equilibria, gradients, training, saving, independence of samples."""
+"""Every registered model: equilibria, gradients, training, saving, independence of samples."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
+from reduced import CASES, EQUILIBRIUM, reduced
 from torch.nn import functional
 
-from opteq.equilibrium.base import as_tuple
-from opteq.errors import ShapeError
+from opteq import Equilibrium
+from opteq.equilibrium.base import as_tuple, like
+from opteq.errors import NotConvergedWarning, ShapeError
 from opteq.gradient import Implicit, Unrolled
-from opteq.models import create_model, entry, list_models
+from opteq.models import create_model, list_models
 from opteq.problem import Decorrelation
-from opteq.solve import Anderson
+from opteq.solve import ForwardBackward, Picard
 
-EXPLICIT = list_models("resnet*")
-DIGITS = list_models("*_digits")
-EQUILIBRIUM = [name for name in DIGITS if name not in EXPLICIT]
-SMALL = EQUILIBRIUM + list_models("*_tiny")
+# MDEQ promises no equilibrium; test_mdeq.py has what can be said of it.
+CERTAIN = {key: case for key, case in EQUILIBRIUM.items() if "mdeq" not in key}
 VARIANTS = {
     "geq linear": ("geq_digits", {"kernel": "linear"}),
     "geq polynomial": ("geq_digits", {"kernel": "polynomial"}),
     "geq sigmoid": ("geq_digits", {"kernel": "sigmoid"}),
     "geq minimum": ("geq_digits", {"gamma": "minimum"}),
     "geq learned": ("geq_digits", {"gamma": "learned"}),
-    "kerdeq": ("geq_digits", {"gamma": 0.5}),
-    "popteq conv": ("mopteq_digits", {"coupling": "none", "fusion": "conv"}),
+    "geq weight norm": ("geq_digits", {"normalization": "weight_norm"}),
+    "mopteq weight norm": ("mopteq_digits", {"normalization": "weight_norm"}),
+    "opteq weight norm": ("opteq_digits", {"normalization": "weight_norm"}),
+    "mopteq linear heritage": ("mopteq_digits", {"diversity": "none"}),
     "mopteq perturbed": ("mopteq_digits", {"perturbation": 0.1}),
-    "mopteq without diversity": ("mopteq_digits", {"diversity": "none"}),
     "opteq learned alpha": ("opteq_digits", {"alpha": "learned"}),
-    "opteq separable": ("opteq_digits", {"separable": True}),
+    "opteq separable": ("opteq_digits", {"unit": "separable"}),
     "opteq decorrelated": ("opteq_digits", {"regularizer": Decorrelation()}),
+    "monotone forward-backward": ("monotone_digits", {"solver": "forward_backward"}),
 }
 
 
-def images(name, batch=4, dtype=torch.float64):
-    return torch.randn(batch, *entry(name).input_shape, dtype=dtype)
+def layers(model):
+    return [module for module in model.modules() if isinstance(module, Equilibrium)]
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_equilibria_are_reached_to_the_tolerance(name):
-    solver = Anderson(tol=1e-9, max_steps=300)
-    model = create_model(name, solver=solver, gradient=Implicit()).double().eval()
+def exact(case, gradient, solver=None):
+    """The model in float64, solved to 1e-11."""
+    torch.manual_seed(0)
+    model = case.build().double()
+    for layer in layers(model):
+        wanted = layer.solver if solver is None or not layer.solver.splits else solver
+        layer.solver = replace(wanted, tol=1e-11, max_steps=3000)
+        layer.gradient = gradient
+    return model
+
+
+def test_all_names_are_in_the_matrix():
+    covered = {name for key in CASES for name in key.split(", ")}
+    assert covered == set(list_models())
+
+
+@pytest.mark.parametrize("case", CERTAIN.values(), ids=CERTAIN)
+def test_equilibria_are_stationary(case):
+    """Reached to the tolerance, and where there is a hidden objective no feasible direction lowers
+    it to first order, while from the start the map's own direction does."""
+    model = exact(case, Implicit()).eval()
+    x = case.digits(4)[0].double()
+    seen = {}
+
+    def keep(layer):
+        def hook(u, *rest, **options):
+            seen[layer] = u
+            return solve(u, *rest, **options)
+
+        solve, layer.solve = layer.solve, hook
+
+    for layer in layers(model):
+        keep(layer)
     with torch.no_grad():
-        output = model.run(images(name))
-    pixels = entry(name).input_shape[1:] if "segment" in name else ()
-    classes = entry(name).options.get("classes", 10)
-    assert output.logits.shape == (4, classes, *pixels)
-    for solution in output.solutions:
-        assert bool(solution.converged.all())
-        assert float(solution.residual.max()) <= 1e-9
+        output = model.run(x)
+        for layer, solution in zip(layers(model), output.solutions, strict=True):
+            assert bool(solution.converged.all())
+            assert float(solution.residual.max()) <= 1e-11
+            bound, z = layer.map.bind(seen[layer]), solution.state
+            image = as_tuple(bound(z))
+            for part, moved in zip(as_tuple(z), image, strict=True):
+                torch.testing.assert_close(part, moved, rtol=1e-9, atol=1e-9)
+            if bound.objective(z) is None:
+                continue
+            best = bound.objective(z)
+            for _ in range(10):
+                step = tuple(1e-5 * torch.randn_like(part) for part in as_tuple(z))
+                moved = bound.project(add(z, step))
+                assert bool((bound.objective(moved) - best >= -1e-8 * (1 + best.abs())).all())
+            start = bound.start()
+            step = tuple(
+                0.01 * (a - b) for a, b in zip(as_tuple(bound(start)), as_tuple(start), strict=True)
+            )
+            assert bool((bound.objective(add(start, step)) < bound.objective(start)).all())
 
 
-@pytest.mark.parametrize("name", EQUILIBRIUM)
-def test_gradients_of_every_parameter_equal_unrolled(name):
-    x = images(name)
+def add(z, step):
+    return like(z, tuple(a + b for a, b in zip(as_tuple(z), step, strict=True)))
+
+
+@pytest.mark.parametrize("case", CERTAIN.values(), ids=CERTAIN)
+def test_gradients_of_every_parameter_equal_unrolled(case):
+    x, labels = case.digits(3)
     results = []
-    for rule in (Implicit(), Unrolled(steps=150)):
-        torch.manual_seed(0)
-        model = create_model(name, solver=Anderson(tol=1e-12, max_steps=500), gradient=rule)
-        model = model.double()
-        functional.cross_entropy(model(x), torch.arange(4)).backward()
+    plain = ForwardBackward(accelerate=False)
+    for rule, solver in (
+        (Implicit(tol=1e-11, max_steps=2000), None),
+        (Unrolled(steps=1000 if "monotone" in case.name else 250), plain),
+    ):
+        model = exact(case, rule, solver)
+        for layer in layers(model):
+            if isinstance(rule, Unrolled):
+                layer.solver = replace(layer.solver, tol=1e-6)
+        functional.cross_entropy(model(x.double()), labels).backward()
         results.append(dict(model.named_parameters()))
+    total = sum(float(p.grad.norm()) for p in results[1].values())
     for key, parameter in results[0].items():
         expected = results[1][key].grad
-        error = (parameter.grad - expected).norm() / (expected.norm() + 1e-10)
-        assert float(error) < 1e-5, key
+        # Parameters in front of a normalisation have gradients of rounding size: those count by
+        # the size of the whole gradient.
+        scale = max(float(expected.norm()), 1e-4 * total)
+        assert float((parameter.grad - expected).norm()) / scale < 1e-5, key
 
 
-def digits(count):
-    data = load_digits()
-    x = torch.from_numpy(data.images[:count, None] / 16).float()
-    return x, torch.from_numpy(data.target[:count]).long()
-
-
-def train(model, steps=20):
-    x, labels = digits(64)
+def train(model, x, labels, steps=20):
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(steps):
@@ -88,36 +137,56 @@ def train(model, steps=20):
 
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
-@pytest.mark.parametrize("case", [*DIGITS, *VARIANTS])
-def test_loss_falls_on_real_digits(case):
-    name, options = VARIANTS.get(case, (case, {}))
-    losses = train(create_model(name, **options))
+@pytest.mark.parametrize("key", [*CASES, *VARIANTS])
+def test_loss_falls_on_real_digits(key):
+    torch.manual_seed(0)
+    if key in VARIANTS:
+        name, options = VARIANTS[key]
+        case, model = reduced("geq_digits"), create_model(name, **options)
+        x, labels = replace(case, shape=(1, 8, 8)).digits(32)
+    else:
+        model = CASES[key].build()
+        x, labels = CASES[key].digits(16)
+    losses = train(model, x, labels)
     assert all(loss == loss and loss < 100 for loss in losses)
-    assert losses[-1] < 0.7 * losses[0]
+    assert min(losses[-3:]) < 0.97 * losses[0]
 
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
-@pytest.mark.parametrize("name", DIGITS)
-def test_samples_are_independent_at_inference(name):
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_samples_are_independent_at_inference(case):
     """No gamma, norm or solver leaks from one sample of a batch to another."""
-    model = create_model(name)
-    train(model, steps=3)
+    torch.manual_seed(0)
+    model = case.build()
+    x, labels = case.digits(6)
+    train(model, x, labels, steps=2)
     model.eval()
-    x, _ = digits(12)
+    for layer in layers(model):
+        layer.solver = replace(layer.solver, tol=1e-6, max_steps=60)
+        if "mdeq" in case.name:
+            # Where no equilibrium is reached, rounding grows from step to step: take a few.
+            layer.solver = Picard(max_steps=3)
     with torch.no_grad():
         together = model(x)
-        alone = torch.cat([model(x[i : i + 1]) for i in range(12)])
-    torch.testing.assert_close(together, alone, rtol=0.02, atol=0.02)
+        alone = torch.cat([model(x[i : i + 1]) for i in range(6)])
+        turned = model(x.flip(0)).flip(0)
+    # torchdiffeq takes one step size for the whole batch, within its tolerance of 1e-3.
+    tolerance = 0.05 if "ode" in case.name else 2e-3
+    torch.testing.assert_close(together, alone, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(together, turned, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_saving_and_loading_gives_the_same_model(name):
-    model, other = create_model(name).eval(), create_model(name).eval()
-    x = images(name, dtype=torch.float32)
-    other.load_state_dict(copy.deepcopy(model.state_dict()))
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_saving_and_loading_gives_the_same_model(case):
+    model, other = case.build(), case.build().eval()
+    x, labels = case.digits(4)
+    train(model, x, labels, steps=2)
+    model.eval()
     with torch.no_grad():
+        assert not torch.equal(model(x), other(x))
+        other.load_state_dict(copy.deepcopy(model.state_dict()))
         assert torch.equal(model(x), other(x))
-        assert as_tuple(model.run(x).solutions[0].state)[0].shape[0] == 4
 
 
 def test_images_of_the_wrong_size_are_refused():
@@ -126,6 +195,9 @@ def test_images_of_the_wrong_size_are_refused():
         model(torch.randn(1, 1, 16, 16))
     with pytest.raises(ShapeError, match="batch axis"):
         model(torch.randn(1, 8, 8))
+    for name in ("monotone_digits", "monotone_tiers_digits", "neural_ode_digits"):
+        with pytest.raises(ShapeError, match="another side"):
+            create_model(name)(torch.randn(1, 1, 16, 16))
 
 
 def test_segmentation_learns_the_bright_pixels():
@@ -141,3 +213,13 @@ def test_segmentation_learns_the_bright_pixels():
         optimiser.step()
     accuracy = (model.eval()(x).argmax(1) == labels).double().mean()
     assert float(accuracy) > 0.8
+
+
+def test_a_trained_weight_norm_is_not_called_certain():
+    model = create_model("geq_digits", normalization="weight_norm")
+    for layer in layers(model):
+        assert layer.map.curvature().contraction == float("inf")
+        with torch.no_grad():
+            layer.map.problem.similarity.operator.gain.mul_(40)
+    with pytest.warns(NotConvergedWarning):
+        model.eval()(torch.rand(8, 1, 8, 8))

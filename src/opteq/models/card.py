@@ -17,6 +17,12 @@ class _Family:
     certificate: str
 
 
+_MONOTONE = "z = relu(Wz + Ux + b),  W = (1 - m) I - A'A + B - B'"
+_MONOTONE_CERTIFICATE = (
+    "I - W is strongly monotone with modulus m, so the equilibrium exists and is unique for all "
+    "weights, and splitting methods find it."
+)
+
 _FAMILIES = {
     "geq:geq": _Family(
         "z = relu(W' unpatch(exp(-gamma |r_i H|^2) r_i H H')),  r = U g(x) + b - W z, per branch; "
@@ -40,6 +46,19 @@ _FAMILIES = {
         "the squared distance of their outputs; more: none in closed form",
         "every |W_l| <= norm_bound < 1 gives a contraction.",
     ),
+    "mdeq:mdeq": _Family(
+        "z = cell(z, g(x)), over all scales at once: a residual block each, then full fusion",
+        "none",
+        "none: the cell is not known to contract, and each Solution tells.",
+    ),
+    "monotone:monotone": _Family(_MONOTONE, "none, as W is not symmetric", _MONOTONE_CERTIFICATE),
+    "monotone:monotone_tiers": _Family(
+        f"{_MONOTONE}; A couples neighbouring tiers",
+        "none, as W is not symmetric",
+        _MONOTONE_CERTIFICATE,
+    ),
+    "neural_ode:neural_ode": _Family("dz/dt = f(z) from z(0) = x to z(1)", "none", "none"),
+    "tied:weight_tied": _Family("z <- relu(Wz + g(x)), ten times from z = 0", "none", "none"),
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 

@@ -124,18 +124,33 @@ class Network(nn.Module, ABC):
 
 
 class Classifier(Network):
-    """Stem, equilibrium body, normalisation, linear head."""
+    """Stem, equilibrium body, normalisation, head: by default average pooling and a linear map."""
 
-    def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
+    def __init__(
+        self,
+        stem: nn.Module,
+        body: Body,
+        channels: int,
+        classes: int,
+        *,
+        head: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.stem, self.body = stem, body
         # A normalisation after the equilibrium matters much for accuracy.
         self.norm = nn.BatchNorm2d(channels)
-        self.head = nn.Linear(channels, classes)
+        self.head = PooledHead(channels, classes) if head is None else head
 
     def compute(self, x: Tensor) -> Output:
         features, solutions = self.body(self.stem(x))
-        return Output(self.head(self.norm(features).mean((2, 3))), solutions)
+        return Output(self.head(self.norm(features)), solutions)
+
+
+class PooledHead(nn.Linear):
+    """The mean over all places, then a linear map."""
+
+    def forward(self, features: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(features.mean((2, 3)))
 
 
 def to_side(z: Tensor, side: int) -> Tensor:

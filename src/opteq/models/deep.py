@@ -7,14 +7,20 @@ from typing import Literal
 from torch import nn
 
 from opteq.equilibrium import Chain, Unit
+from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Network, Single, Stem
+from opteq.models.parts import Normalization, normalized
+from opteq.models.resnet import ResNetFeatures
 from opteq.models.segmenter import Segmenter
 from opteq.operators import Conv2d, DepthwiseSeparable, LinearOperator
 from opteq.options import one_of
 from opteq.problem import InsideMap, Regularizer
 from opteq.solve import Anderson, Solver
+
+UnitKind = Literal["convolution", "separable", "double_separable"]
+Extractor = Literal["resnet50", "wide_resnet50"]
 
 
 def deep_opteq(
@@ -25,32 +31,38 @@ def deep_opteq(
     classes: int = 10,
     task: Literal["classification", "segmentation"] = "classification",
     reductions: int = 0,
+    extractor: Extractor | None = None,
+    unit: UnitKind = "convolution",
+    head: Literal["pooled", "convolutions"] = "pooled",
     alpha: float | Literal["learned"] = 0.8,
-    separable: bool = False,
     regularizer: Regularizer | None = None,
     regularizer_weight: float = 0.1,
     norm_bound: float = 0.95,
+    normalization: Normalization = "spectral",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Network:
     """A chain of unit layers with `widths` hidden channels [OptEq equation 5].
 
     For `task="segmentation"` an FCN head gives a class for each pixel [OptEq section 7.5];
-    `reductions` convolutions of stride 2 stand in front of the chain.
+    `reductions` convolutions of stride 2 stand in front of the chain. For ImageNet the features
+    come from an `extractor`, the first two stages of a ResNet, W and U are depthwise-separable, and
+    the head is made of 1x1 convolutions [OptEq table 6].
 
     `regularizer` goes inside the map (R* in the paper); for the choice among equilibria (R-dagger)
     give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the paper.
     """
     one_of("task", task, ("classification", "segmentation"))
-    units = []
-    for width in widths:
-        W: LinearOperator
-        if separable:
-            W = DepthwiseSeparable(channels, width, norm_bound=norm_bound)
-        else:
-            W = Conv2d(channels, width, norm_bound=norm_bound)
-        injection = nn.Conv2d(channels, width, 3, padding=1)
-        units.append(Unit(W, injection=injection, alpha=alpha))
+    one_of("unit", unit, ("convolution", "separable", "double_separable"))
+    one_of("head", head, ("pooled", "convolutions"))
+    units = [
+        Unit(
+            normalized(_operator(unit, channels, width, norm_bound), normalization),
+            injection=_injection(unit, channels, width),
+            alpha=alpha,
+        )
+        for width in widths
+    ]
     inside = None
     if regularizer is not None:
         inside = InsideMap(regularizer, weight=regularizer_weight)
@@ -60,6 +72,71 @@ def deep_opteq(
         gradient=Unrolled(steps=20) if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
-    stem = Stem(in_channels, channels, reductions=reductions, single=True)
-    kind = Segmenter if task == "segmentation" else Classifier
-    return kind(stem, body, channels, classes)
+    if extractor is None:
+        stem = Stem(in_channels, channels, reductions=reductions, single=True)
+    else:
+        stem = _extractor(extractor, in_channels, channels)
+    if task == "segmentation":
+        return Segmenter(stem, body, channels, classes)
+    rich = _convolutions(channels, classes) if head == "convolutions" else None
+    return Classifier(stem, body, channels, classes, head=rich)
+
+
+def _operator(unit: UnitKind, channels: int, width: int, norm_bound: float) -> LinearOperator:
+    if unit == "convolution":
+        return Conv2d(channels, width, norm_bound=norm_bound)
+    if unit == "separable":
+        return DepthwiseSeparable(channels, width, norm_bound=norm_bound)
+    # Depthwise 5x5 with two filters a channel, mixed; then depthwise 3x3, mixed [table 6, middle].
+    spread = Conv2d(channels, 2 * channels, 5, groups=channels, norm_bound=1.0)
+    mixed = Conv2d(2 * channels, width, 1, norm_bound=1.0)
+    return DepthwiseSeparable(width, width, norm_bound=norm_bound) @ mixed @ spread
+
+
+def _injection(unit: UnitKind, channels: int, width: int) -> nn.Module:
+    if unit == "convolution":
+        return nn.Conv2d(channels, width, 3, padding=1)
+    if unit == "separable":
+        return nn.Sequential(*_separable(channels, channels, width, 3))
+    return nn.Sequential(
+        *_separable(channels, 2 * channels, width, 5, bias=False),
+        *_separable(width, width, width, 3),
+    )
+
+
+def _separable(
+    channels: int, spread: int, width: int, size: int, *, bias: bool = True
+) -> tuple[nn.Conv2d, nn.Conv2d]:
+    depthwise = nn.Conv2d(channels, spread, size, padding=size // 2, groups=channels, bias=False)
+    pointwise = nn.Conv2d(spread, width, 1, bias=bias)
+    # Without an activation in between the usual start would shrink features from layer to layer.
+    for layer in (depthwise, pointwise):
+        nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
+    return depthwise, pointwise
+
+
+def _extractor(extractor: Extractor, in_channels: int, channels: int) -> ResNetFeatures:
+    one_of("extractor", extractor, ("resnet50", "wide_resnet50"))
+    if channels % 8:
+        raise OptionError(
+            f"Two stages of a ResNet-50 end in a multiple of 8 channels, not {channels}.",
+            "Give such a number of channels.",
+        )
+    return ResNetFeatures(
+        50,
+        stem="imagenet",
+        in_channels=in_channels,
+        width=channels // 8,
+        widening=2 if extractor == "wide_resnet50" else 1,
+        stages=2,
+    )
+
+
+def _convolutions(channels: int, classes: int) -> nn.Sequential:
+    """Two rounds of 1x1 convolution, ReLU and pooling, the mean, a linear map [table 6]."""
+    layers: list[nn.Module] = []
+    for stage in (1, 2):
+        layers.append(nn.Conv2d(channels * stage, 2 * channels * stage, 1))
+        layers += [nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * channels, classes)]
+    return nn.Sequential(*layers)

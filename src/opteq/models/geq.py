@@ -10,6 +10,7 @@ from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Parallel, Stem
+from opteq.models.parts import Normalization, normalized
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
 from opteq.problem import (
@@ -41,6 +42,7 @@ def geq(
     kernel: Kernel = "gaussian",
     gamma: float | Literal["mean", "minimum", "learned"] = "mean",
     norm_bound: float = 0.95,
+    normalization: Normalization = "spectral",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Classifier:
@@ -60,10 +62,11 @@ def geq(
     gradient = Phantom(steps=5, damping=0.8) if gradient is None else gradient
     injections, layers = [], []
     for width in middle:
-        W = Conv2d(channels, width, norm_bound=norm_bound)
+        W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization)
         similarity: Similarity
         if kernel == "gaussian":
             projection = PatchProjection(patch=patch, split=split, hidden=hidden)
+            projection = normalized(projection, normalization)
             similarity = _patch_gaussian(W, projection, gamma)
             injected = width
         else:

@@ -9,6 +9,7 @@ from opteq.errors import OptionError
 from opteq.gradient import GradientRule, OneStep
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Single, Stem
+from opteq.models.parts import Normalization, normalized
 from opteq.operators import AveragePool, Conv2d, LinearOperator
 from opteq.options import one_of
 from opteq.problem import HeritageDiversity, Independent
@@ -22,6 +23,7 @@ def mopteq(
     sides: tuple[int, ...],
     in_channels: int = 3,
     classes: int = 10,
+    reductions: int = 0,
     coupling: Literal["loop", "none"] = "loop",
     diversity_weight: float = 0.01,
     diversity: Literal["smooth", "sign", "none"] = "smooth",
@@ -29,6 +31,7 @@ def mopteq(
     perturbation: float = 0.0,
     fusion: Literal["sum", "average", "conv"] = "sum",
     norm_bound: float = 0.95,
+    normalization: Normalization = "spectral",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Classifier:
@@ -47,7 +50,7 @@ def mopteq(
         injection: LinearOperator = Conv2d(channels, width, norm_bound=None)
         if side < max(sides):
             injection = injection @ AveragePool(max(sides) // side)
-        W = Conv2d(channels, width, norm_bound=norm_bound)
+        W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization)
         branches.append(Branch(W, injection, channels=width))
     joined = (
         Independent()
@@ -60,4 +63,5 @@ def mopteq(
         gradient=OneStep() if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
-    return Classifier(Stem(in_channels, channels), body, body.out_channels, classes)
+    stem = Stem(in_channels, channels, reductions=reductions)
+    return Classifier(stem, body, body.out_channels, classes)

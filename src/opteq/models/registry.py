@@ -24,8 +24,8 @@ _BY_SPEC = {
 def list_models(pattern: str = "*") -> list[str]:
     """Names of the models that match a shell pattern, such as "geq*".
 
-    >>> list_models("*_digits")
-    ['geq_digits', 'mopteq_digits', 'opteq_digits', 'resnet_digits']
+    >>> list_models("geq_cifar*")
+    ['geq_cifar100_5m', 'geq_cifar100_8m', 'geq_cifar10_5m', 'geq_cifar10_8m']
     """
     return sorted(name for name in _BY_NAME if fnmatch.fnmatchcase(name, pattern))
 
@@ -52,7 +52,8 @@ def create_model(name: str, **options: Any) -> Network:
     for option in options:
         if option not in known:
             raise UnknownOptionError(f"{name} has no option {option!r}.", nearest(option, known))
-    return build(**{**found.options, **{key: _resolved(key, x) for key, x in options.items()}})
+    chosen = {**found.options, **options}
+    return build(**{key: _resolved(key, value) for key, value in chosen.items()})
 
 
 def _resolved(key: str, value: Any) -> Any:

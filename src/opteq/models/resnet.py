@@ -1,4 +1,4 @@
-"""ResNet, the explicit baseline of every comparison."""
+"""ResNet, the explicit baseline of every comparison, and its first stages as an extractor."""
 
 from __future__ import annotations
 
@@ -7,98 +7,133 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from opteq.models.classifier import Network, Output
-from opteq.options import one_of
+from opteq.errors import OptionError
+from opteq.models.classifier import Network, Output, PooledHead
+from opteq.models.segmenter import FCNHead
+from opteq.options import one_of, whole
+
+ResNetStem = Literal["cifar", "imagenet"]
 
 
-class _Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Convolutions with batch norm, and a skip connection that is projected where shapes change."""
 
-    def __init__(self, inner: nn.Sequential, skip: nn.Module) -> None:
+    def __init__(
+        self, channels: int, out: int, inner: int, *, bottleneck: bool, stride: int, dilation: int
+    ) -> None:
         super().__init__()
-        self.inner, self.skip = inner, skip
+        if bottleneck:
+            layers = [
+                *convolution(channels, inner, 1),
+                nn.ReLU(),
+                *convolution(inner, inner, 3, stride, dilation),
+                nn.ReLU(),
+                *convolution(inner, out, 1),
+            ]
+        else:
+            layers = [
+                *convolution(channels, inner, 3, stride, dilation),
+                nn.ReLU(),
+                *convolution(inner, out, 3, 1, dilation),
+            ]
+        self.inner = nn.Sequential(*layers)
+        same = stride == 1 and channels == out
+        self.skip = nn.Identity() if same else nn.Sequential(*convolution(channels, out, 1, stride))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.inner(x) + self.skip(x))
 
 
-class ResNet(Network):
-    """Stem, four stages of blocks, average pooling, linear head."""
+class ResNetFeatures(nn.Sequential):
+    """The stem and the first `stages` stages; `out_channels` tells what comes out.
+
+    `widening` multiplies the inner channels of bottlenecks (Wide-ResNet-50-2 has 2). `dilated`
+    keeps the last two of four stages at the size of the second, with dilated convolutions.
+    """
 
     def __init__(
         self,
-        blocks: tuple[int, ...],
+        depth: int,
         *,
-        bottleneck: bool,
-        stem: Literal["cifar", "imagenet"],
-        in_channels: int,
-        classes: int,
-        width: int,
+        stem: ResNetStem,
+        in_channels: int = 3,
+        width: int = 64,
+        widening: int = 1,
+        stages: int = 4,
+        dilated: bool = False,
     ) -> None:
-        super().__init__()
         one_of("stem", stem, ("cifar", "imagenet"))
+        one_of("depth", str(depth), ("18", "50"))
+        bottleneck = depth == 50
+        if widening != 1 and not bottleneck:
+            raise OptionError(
+                "widening is for bottlenecks, and depth 18 has none.", "Give depth=50, or a width."
+            )
         if stem == "cifar":
-            layers = [*_convolution(in_channels, width, 3), nn.ReLU()]
+            layers = [*convolution(in_channels, width, 3), nn.ReLU()]
         else:
-            layers = [*_convolution(in_channels, width, 7, 2), nn.ReLU()]
+            layers = [*convolution(in_channels, width, 7, 2), nn.ReLU()]
             layers.append(nn.MaxPool2d(3, stride=2, padding=1))
+        counts = (3, 4, 6, 3) if bottleneck else (2, 2, 2, 2)
         channels = width
-        for stage, count in enumerate(blocks):
-            inner = width * 2**stage
+        for stage, count in enumerate(counts[: whole("stages", stages, least=1)]):
+            base = width * 2**stage
+            out, inner = (4 * base, base * widening) if bottleneck else (base, base)
+            keep = dilated and stage >= 2
             for index in range(count):
-                stride = 2 if stage and index == 0 else 1
-                block = _block(channels, inner, stride, bottleneck=bottleneck)
+                block = ResidualBlock(
+                    channels,
+                    out,
+                    inner,
+                    bottleneck=bottleneck,
+                    stride=2 if stage and index == 0 and not keep else 1,
+                    dilation=2 ** (stage - 1) if keep else 1,
+                )
                 layers.append(block)
-                channels = 4 * inner if bottleneck else inner
-        self.features = nn.Sequential(*layers)
-        self.head = nn.Linear(channels, classes)
+                channels = out
+        super().__init__(*layers)
+        self.out_channels = channels
+
+
+class ResNet(Network):
+    """Features and a head."""
+
+    def __init__(self, features: ResNetFeatures, head: nn.Module) -> None:
+        super().__init__()
+        self.features, self.head = features, head
 
     def compute(self, x: Tensor) -> Output:
-        return Output(self.head(self.features(x).mean((2, 3))), [])
+        features = self.features(x)
+        if isinstance(self.head, FCNHead):
+            return Output(self.head(features, x.shape[-2:]), [])
+        return Output(self.head(features), [])
 
 
 def resnet(
     *,
     depth: Literal[18, 50] = 18,
-    stem: Literal["cifar", "imagenet"] = "cifar",
+    stem: ResNetStem = "cifar",
     in_channels: int = 3,
     classes: int = 10,
     width: int = 64,
+    widening: int = 1,
+    task: Literal["classification", "segmentation"] = "classification",
+    dilated: bool = False,
 ) -> ResNet:
-    """ResNet-18 or ResNet-50, with the 3x3 stem for small images or the 7x7 one for ImageNet."""
-    one_of("depth", str(depth), ("18", "50"))
-    blocks, bottleneck = ((2, 2, 2, 2), False) if depth == 18 else ((3, 4, 6, 3), True)
-    return ResNet(
-        blocks,
-        bottleneck=bottleneck,
-        stem=stem,
-        in_channels=in_channels,
-        classes=classes,
-        width=width,
+    """ResNet-18, ResNet-50 or Wide-ResNet-50, with the 3x3 stem for small images or the 7x7 one for
+    ImageNet. For `task="segmentation"` an FCN head gives a class for each pixel."""
+    one_of("task", task, ("classification", "segmentation"))
+    features = ResNetFeatures(
+        depth, stem=stem, in_channels=in_channels, width=width, widening=widening, dilated=dilated
     )
+    kind = FCNHead if task == "segmentation" else PooledHead
+    return ResNet(features, kind(features.out_channels, classes))
 
 
-def _convolution(a: int, b: int, size: int, stride: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(a, b, size, stride=stride, padding=size // 2, bias=False)
-    return [convolution, nn.BatchNorm2d(b)]
-
-
-def _block(channels: int, inner: int, stride: int, *, bottleneck: bool) -> _Block:
-    out = 4 * inner if bottleneck else inner
-    if bottleneck:
-        layers = [
-            *_convolution(channels, inner, 1),
-            nn.ReLU(),
-            *_convolution(inner, inner, 3, stride),
-            nn.ReLU(),
-            *_convolution(inner, out, 1),
-        ]
-    else:
-        layers = [
-            *_convolution(channels, inner, 3, stride),
-            nn.ReLU(),
-            *_convolution(inner, out, 3),
-        ]
-    same = stride == 1 and channels == out
-    skip = nn.Identity() if same else nn.Sequential(*_convolution(channels, out, 1, stride))
-    return _Block(nn.Sequential(*layers), skip)
+def convolution(
+    a: int, b: int, size: int, stride: int = 1, dilation: int = 1
+) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    """A convolution that keeps the size (but for its stride), and batch norm."""
+    padding = size // 2 * dilation
+    layer = nn.Conv2d(a, b, size, stride, padding, dilation=dilation, bias=False)
+    return layer, nn.BatchNorm2d(b)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.models.classifier import Body, Network, Output
 
 
-class Segmenter(Network):
-    """Logits of shape (batch, classes, height, width), at the size of the images.
+class FCNHead(nn.Sequential):
+    """The head of FCN: a 3x3 convolution to a quarter of the channels, batch norm, ReLU, dropout, a
+    1x1 convolution, and bilinear interpolation back to the size of the images."""
 
-    The head is that of FCN: a 3x3 convolution to a quarter of the channels, batch norm, ReLU,
-    dropout, a 1x1 convolution, and bilinear interpolation back to the images.
-    """
-
-    def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
-        super().__init__()
-        self.stem, self.body = stem, body
-        self.norm = nn.BatchNorm2d(channels)
+    def __init__(self, channels: int, classes: int) -> None:
         inner = max(channels // 4, classes)
-        self.head = nn.Sequential(
+        super().__init__(
             nn.Conv2d(channels, inner, 3, padding=1, bias=False),
             nn.BatchNorm2d(inner),
             nn.ReLU(),
@@ -28,10 +23,20 @@ class Segmenter(Network):
             nn.Conv2d(inner, classes, 1),
         )
 
+    def forward(self, features: Tensor, size: torch.Size) -> Tensor:  # type: ignore[override]
+        coarse = super().forward(features)
+        return functional.interpolate(coarse, size=size, mode="bilinear", align_corners=False)
+
+
+class Segmenter(Network):
+    """Logits of shape (batch, classes, height, width), at the size of the images."""
+
+    def __init__(self, stem: nn.Module, body: Body, channels: int, classes: int) -> None:
+        super().__init__()
+        self.stem, self.body = stem, body
+        self.norm = nn.BatchNorm2d(channels)
+        self.head = FCNHead(channels, classes)
+
     def compute(self, x: Tensor) -> Output:
         features, solutions = self.body(self.stem(x))
-        coarse = self.head(self.norm(features))
-        logits = functional.interpolate(
-            coarse, size=x.shape[-2:], mode="bilinear", align_corners=False
-        )
-        return Output(logits, solutions)
+        return Output(self.head(self.norm(features), x.shape[-2:]), solutions)

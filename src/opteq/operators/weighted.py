@@ -174,7 +174,8 @@ def weight_norm(module: Module, *, per: Literal["filter", "tensor"] = "filter") 
             with torch.no_grad():
                 axes = (operator.raw.shape[0], *[1] * (operator.raw.ndim - 1))
                 like = operator.raw.new_empty(axes if per == "filter" else ())
-                operator.raw.copy_(operator.weight)
+                if not operator.raw.is_meta:
+                    operator.raw.copy_(operator.weight)
                 operator.gain = nn.Parameter(_lengths(operator.raw, like).clone())
             operator.norm_bound = None
     return module

@@ -1,0 +1,12 @@
+"""Every named model: what it is, where it comes from, how it is built.
+
+No torch here, so that listing is instant. The list, the model cards and the test matrix all read
+this: a model that is added here is listed, documented and tested.
+"""
+
+from opteq.models.catalogue import baselines, geq, mopteq, opteq
+from opteq.models.catalogue.entry import Entry
+
+ENTRIES = (*geq.ENTRIES, *mopteq.ENTRIES, *opteq.ENTRIES, *baselines.ENTRIES)
+
+__all__ = ["ENTRIES", "Entry"]

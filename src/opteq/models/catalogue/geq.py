@@ -1,0 +1,129 @@
+"""GEQ and KerDEQ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opteq.models.catalogue.entry import DIGIT_SHAPE, DIGITS, STEM, Entry
+
+GEQ = "GEQ: Gaussian Kernel Inspired Equilibrium Models"
+KERDEQ = "KerDEQ, the first version of GEQ"
+
+_WIDTHS = "W and U are 3x3 convolutions between the state and the middle channels."
+_GAMMA = "gamma = 0.2 / mean patch distance; the paper's minimum is unstable across seeds."
+_OTHER = (
+    "Spectral norm bounds; the paper's weight normalisation does not give |W| < 1 "
+    '(normalization="weight_norm" has it).',
+    "Batch norm between the equilibrium and the head.",
+)
+_SIZES = {
+    # channels of the state, middle channels, the papers' count in millions
+    ("cifar", "5m"): (256, (64, 128, 128, 128, 256, 256), 5_040_000),
+    ("cifar", "8m"): (320, (80, 160, 160, 160, 320, 320), 7_860_000),
+    ("image", "6m"): (256, (32, 64, 128, 128, 256, 256), 5_790_000),
+    ("image", "13m"): (384, (48, 96, 192, 192, 384, 384), 12_980_000),
+}
+_LAYOUTS: dict[str, dict[str, Any]] = {
+    "cifar": {"sides": (32, 16, 8, 8, 4, 4), "patch": 2, "split": 8, "hidden": 64},
+    "image": {
+        "sides": (64, 32, 16, 16, 8, 8),
+        "reductions": 2,
+        "patch": 2,
+        "split": 8,
+        "hidden": 128,
+    },
+}
+
+
+def _geq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry:
+    channels, middle, count = _SIZES[size]
+    side = 32 if size[0] == "cifar" else 256
+    return Entry(
+        name=name,
+        builder="geq:geq",
+        options={
+            "channels": channels,
+            "middle": middle,
+            "classes": classes,
+            **_LAYOUTS[size[0]],
+        },
+        summary=f"GEQ with six patch-Gaussian branches, {side}x{side} images, {classes} classes",
+        paper=GEQ,
+        table=table,
+        input_shape=(3, side, side),
+        reported_parameters=count,
+        chosen=(STEM, _WIDTHS, _GAMMA, *_OTHER),
+    )
+
+
+def _kerdeq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry:
+    channels, middle, _ = _SIZES[size]
+    side = 32 if size[0] == "cifar" else 256
+    patches = {} if size[0] == "cifar" else {"patch": 4, "split": 4}
+    return Entry(
+        name=name,
+        builder="geq:geq",
+        options={
+            "channels": channels,
+            "middle": middle,
+            "classes": classes,
+            **_LAYOUTS[size[0]],
+            **patches,
+            "gamma": 0.5,
+        },
+        summary=f"KerDEQ with six patch-Gaussian branches, {side}x{side} images, {classes} classes",
+        paper=KERDEQ,
+        table=table,
+        input_shape=(3, side, side),
+        chosen=(STEM, _WIDTHS, *_OTHER, "The paper prints no count; shapes are those of GEQ."),
+    )
+
+
+ENTRIES = (
+    _geq("geq_cifar10_5m", ("cifar", "5m"), 10, "1"),
+    _geq("geq_cifar10_8m", ("cifar", "8m"), 10, "1"),
+    _geq("geq_cifar100_5m", ("cifar", "5m"), 100, "1"),
+    _geq("geq_cifar100_8m", ("cifar", "8m"), 100, "1"),
+    _geq("geq_imagenette_6m", ("image", "6m"), 10, "2"),
+    _geq("geq_imagenette_13m", ("image", "13m"), 10, "2"),
+    _geq("geq_imagenet100_6m", ("image", "6m"), 100, "2"),
+    _geq("geq_imagenet100_13m", ("image", "13m"), 100, "2"),
+    _kerdeq("kerdeq_cifar10_5m", ("cifar", "5m"), 10, "1"),
+    _kerdeq("kerdeq_cifar10_8m", ("cifar", "8m"), 10, "1"),
+    _kerdeq("kerdeq_cifar100_5m", ("cifar", "5m"), 100, "1"),
+    _kerdeq("kerdeq_cifar100_8m", ("cifar", "8m"), 100, "1"),
+    _kerdeq("kerdeq_imagenette_6m", ("image", "6m"), 10, "2"),
+    _kerdeq("kerdeq_imagenette_13m", ("image", "13m"), 10, "2"),
+    _kerdeq("kerdeq_imagenet100_6m", ("image", "6m"), 100, "2"),
+    _kerdeq("kerdeq_imagenet100_13m", ("image", "13m"), 100, "2"),
+    Entry(
+        name="geq_digits",
+        builder="geq:geq",
+        options={
+            **DIGITS,
+            "channels": 32,
+            "middle": (16, 32),
+            "sides": (8, 4),
+            "patch": 2,
+            "split": 8,
+            "hidden": 32,
+        },
+        summary="GEQ for 8x8 digits: two branches",
+        paper=GEQ,
+        input_shape=DIGIT_SHAPE,
+    ),
+    Entry(
+        name="geq_tiny",
+        builder="geq:geq",
+        options={
+            "channels": 32,
+            "middle": (16, 32, 32),
+            "sides": (32, 16, 8),
+            "patch": 2,
+            "split": 8,
+            "hidden": 32,
+        },
+        summary="GEQ for 32x32 images that trains on a laptop",
+        paper=GEQ,
+    ),
+)
