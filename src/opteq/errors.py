@@ -59,6 +59,25 @@ class HigherOrderError(OpteqError, RuntimeError):
     """A gradient of a gradient that would not be exact."""
 
 
+class DataError(OpteqError, ValueError):
+    """Data that is missing, damaged or does not fit; `path` is the file if it is one of many."""
+
+    def __init__(self, problem: str, remedy: str, path: Any = None) -> None:
+        super().__init__(problem, remedy)
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.remedy, self.path)
+
+
+class RecipeError(OpteqError, ValueError):
+    """A recipe with a key or value it cannot have."""
+
+
+class RunError(OpteqError, RuntimeError):
+    """A run folder that cannot be read, written or continued."""
+
+
 class NotConvergedError(OpteqError, RuntimeError):
     """A solve that failed under `on_failure="raise"`; `solution` holds what it found."""
 

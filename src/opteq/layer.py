@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +65,7 @@ class Equilibrium(nn.Module):
         self.map = Proximal(problem) if isinstance(problem, Problem) else problem
         self.solver = solver
         self.gradient = gradient
+        self._traced = False
         if not allow_uncertified:
             _refuse_uncertified(self.map, solver, gradient)
         if compile:
@@ -78,13 +81,30 @@ class Equilibrium(nn.Module):
         the map says (zero for a `Problem`)."""
         return self.solve(u, z0).state
 
-    def solve(self, u: Tensor, z0: State | None = None, *, trace: bool = False) -> Solution:
-        """The same with everything that is known about it. Its `state` carries gradients."""
+    def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
+        """The same with everything that is known about it. Its `state` carries gradients. With
+        `trace`, or inside `traced`, every step is recorded."""
         bound = self.map.bind(u)
-        return self.gradient.solve(bound, _start(bound, z0), self.solver, trace=trace)
+        trace = self._traced if trace is None else trace
+        solution = self.gradient.solve(bound, _start(bound, z0), self.solver, trace=trace)
+        solution.map = bound
+        return solution
 
     def extra_repr(self) -> str:
         return f"solver={self.solver}, gradient={self.gradient}"
+
+
+@contextmanager
+def traced(model: nn.Module) -> Iterator[None]:
+    """Record every step of every equilibrium in `model`, for a while."""
+    layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
+    for layer in layers:
+        layer._traced = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer._traced = False
 
 
 def _start(bound: BoundMap, z0: State | None) -> State:

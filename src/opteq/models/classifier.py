@@ -100,7 +100,26 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module, ABC):
-    """Images to logits: what every named model offers."""
+    """Images to logits: what every named model offers.
+
+    `pixel_mean` and `pixel_std` are subtracted and divided by first (0 and 1 unless `normalize`
+    set them), so that a trained model takes images in [0, 1].
+    """
+
+    pixel_mean: Tensor
+    pixel_std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("pixel_mean", torch.zeros(1, 1, 1, 1))
+        self.register_buffer("pixel_std", torch.ones(1, 1, 1, 1))
+        self.class_names: tuple[str, ...] = ()
+        self.image_shape: tuple[int, ...] = ()
+
+    def normalize(self, mean: Tensor, std: Tensor) -> None:
+        """Set the mean and standard deviation of each channel."""
+        self.pixel_mean = mean.to(self.pixel_mean).view(1, -1, 1, 1)
+        self.pixel_std = std.to(self.pixel_std).view(1, -1, 1, 1)
 
     @abstractmethod
     def compute(self, x: Tensor) -> Output:
@@ -113,7 +132,7 @@ class Network(nn.Module, ABC):
                 f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
                 "Add the batch axis with x[None].",
             )
-        return self.compute(x)
+        return self.compute((x - self.pixel_mean) / self.pixel_std)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.run(x).logits

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from opteq.errors import OptionError
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
@@ -59,7 +59,9 @@ class GammaRule(nn.Module):
         """gamma for a batch of |q_i|^2."""
         finite = distances[distances.isfinite()]
         if self.training and finite.numel():
-            M = finite.mean() if self.statistic == "mean" else finite.min()
+            M = self._over_all_processes(
+                finite.mean() if self.statistic == "mean" else finite.min()
+            )
             M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
             # The first batch sets the average, later ones move it.
             weight = torch.where(self.batches == 0, 1.0, self.momentum).to(M)
@@ -67,6 +69,17 @@ class GammaRule(nn.Module):
             self.batches.add_(1)
             return self.factor / M
         return self.factor / self.running
+
+    def _over_all_processes(self, M: Tensor) -> Tensor:
+        """The statistic of the whole batch when several processes share it."""
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return M
+        M = M.clone()
+        if self.statistic == "minimum":
+            distributed.all_reduce(M, distributed.ReduceOp.MIN)
+            return M
+        distributed.all_reduce(M)
+        return M / distributed.get_world_size()
 
     def extra_repr(self) -> str:
         return f"factor={self.factor}, statistic={self.statistic!r}"

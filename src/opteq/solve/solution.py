@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from opteq.equilibrium.base import State
+from opteq.equilibrium.base import BoundMap, State
 from opteq.errors import NotConvergedError, NotConvergedWarning
 from opteq.solve.status import CODES, Status
 
@@ -45,6 +45,8 @@ class Solution:
     evaluations: int = 0
     """Calls of the map, each for all samples still in work."""
     trace: Trace | None = None
+    map: BoundMap | None = field(default=None, repr=False)
+    """The map with its injection, differentiable in both; set by `Equilibrium`."""
     adjoint: Solution | None = None
     """How the backward solve went; filled in by the backward pass of `Implicit`."""
 

@@ -1,0 +1,52 @@
+"""The command `opteq`."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from opteq.cli import compare, doctor, evaluate, listing, predict, report, train
+from opteq.errors import OpteqError
+
+app = typer.Typer(
+    name="opteq",
+    help="Optimization-induced equilibrium models: train, evaluate, compare.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
+app.command("predict")(predict.predict)
+app.command("report")(report.report)
+app.command("list")(listing.listing)
+app.command("doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Run a command. What the user can mend is told in one line, without a traceback."""
+    try:
+        app()
+    except OpteqError as error:
+        _fail(f"{error.problem} {error.remedy}")
+    except KeyboardInterrupt:
+        _fail("Stopped.", code=130)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough.
+        sys.stderr.close()
+        raise SystemExit(0) from None
+    except MemoryError:
+        _fail("There is not enough memory. Lower train.batch_size or data.image_size.")
+
+
+def _fail(message: str, code: int = 2) -> None:
+    line = " ".join(message.split())
+    print(f"opteq: {line}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+if __name__ == "__main__":
+    main()

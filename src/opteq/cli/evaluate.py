@@ -1,0 +1,63 @@
+"""`opteq evaluate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import DataDir, Run
+
+
+def evaluate(
+    run: Run,
+    suite: Annotated[list[str] | None, typer.Option(help="What to evaluate: accuracy.")] = None,
+    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    data_dir: DataDir = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many test images.", min=1)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
+    from opteq.errors import UnknownOptionError, nearest
+
+    known = ("accuracy",)
+    for name in suite or known:
+        if name not in known:
+            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, known))
+    from rich.console import Console
+    from rich.table import Table
+
+    from opteq.evaluate.run import evaluate_run
+
+    found = evaluate_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    console = Console()
+    console.print(found.protocol, highlight=False, soft_wrap=True)
+    table = Table(show_header=False, box=None)
+    for name, value in found.lines():
+        table.add_row(name, value)
+    console.print(table)
+    if len(found.classes) <= 20:
+        console.print(_confusion(found))
+
+
+def _confusion(found):
+    from rich.table import Table
+
+    table = Table(title="Confusion: true classes down, predictions across", box=None)
+    table.add_column("")
+    for name in found.classes:
+        table.add_column(name[:6], justify="right")
+    table.add_column("recall", justify="right")
+    for name, row in zip(found.classes, found.confusion, strict=True):
+        label = found.classes.index(name)
+        cells = [
+            f"[bold]{n}[/bold]" if i == label else (str(n) if n else "[dim].[/dim]")
+            for i, n in enumerate(row)
+        ]
+        recall = f"{100 * row[label] / sum(row):.1f}%" if sum(row) else "-"
+        table.add_row(name, *cells, recall)
+    return table

@@ -1,0 +1,21 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where datasets are, or are downloaded to. [default: $OPTEQ_DATA, else a cache]",
+        show_default=False,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a value of the recipe: train.epochs=5. May be repeated."),
+]
+Run = Annotated[Path, typer.Argument(help="The folder of a run.")]

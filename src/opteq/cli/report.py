@@ -1,0 +1,18 @@
+"""`opteq report`."""
+
+from __future__ import annotations
+
+import typer
+
+from opteq.cli.options import DataDir, Run
+
+
+def report(run: Run, data_dir: DataDir = None) -> None:
+    """Write the report of a run anew, from its checkpoint and metrics."""
+    from opteq.data.named import load_data
+    from opteq.report.run import write_report
+    from opteq.train.run import RunFolder
+
+    folder = RunFolder(run)
+    write_report(folder, load_data(folder.recipe.data, data_dir))
+    typer.echo(f"report: {folder.report}")

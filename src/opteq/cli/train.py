@@ -1,0 +1,111 @@
+"""`opteq train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import DataDir, Overrides
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="A recipe by name (opteq list recipes) or a YAML file.", show_default="geq_digits"
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of the run. [default: runs/RECIPE, numbered if taken]",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with --run-dir, or with the newest run of the recipe."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in --run-dir.")] = False,
+    data_dir: DataDir = None,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, cuda or mps.")] = "auto",
+    devices: Annotated[str, typer.Option(help="How many devices a machine, or auto.")] = "auto",
+    nodes: Annotated[int, typer.Option(help="How many machines.", min=1)] = 1,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing until the end.")] = False,
+) -> None:
+    """Train a model; writes a run folder with checkpoints, metrics and report.html."""
+    from rich.console import Console
+
+    from opteq.errors import OptionError
+    from opteq.train.progress import Progress, progress_for
+    from opteq.train.recipe import load_recipe
+    from opteq.train.run import RunFolder, free_name, latest_run
+    from opteq.train.session import Machines
+    from opteq.train.session import train as run_training
+
+    console = Console()
+    changes = overrides or []
+    if devices != "auto" and not devices.isdecimal():
+        raise OptionError(f"--devices {devices!r} is not a number.", "Give a number, or auto.")
+    if resume and force:
+        raise OptionError("--resume and --force contradict each other.", "Give one of them.")
+    if resume:
+        folder = run_dir or latest_run(Path("runs"), recipe or "geq_digits")
+        settings = RunFolder(folder).recipe
+        if changes or (recipe and run_dir and load_recipe(recipe).name != settings.name):
+            raise OptionError(
+                f"{folder} goes on with its own recipe, so none can be given with --resume.",
+                "Leave out the recipe and --set, or start a new run.",
+            )
+    else:
+        settings = load_recipe(recipe or "geq_digits", changes)
+        folder = run_dir or free_name(Path("runs"), settings.name)
+        _refuse_taken(folder, force)
+    machines = Machines(accelerator, int(devices) if devices != "auto" else "auto", nodes)
+    run, outcome = run_training(
+        settings,
+        folder,
+        resume=resume,
+        force=force,
+        data_dir=data_dir,
+        machines=machines,
+        progress=Progress() if quiet else progress_for(console),
+    )
+    if outcome.skipped:
+        console.print(f"{outcome.skipped} files could not be decoded and were left out.")
+    if not outcome.finished:
+        console.print(
+            f"Stopped and saved. Go on with: opteq train --resume --run-dir {run.path}",
+            soft_wrap=True,
+        )
+        raise typer.Exit(130)
+    _summary(console, run, outcome.records[-1])
+
+
+def _refuse_taken(folder: Path, force: bool) -> None:
+    """Before data is read and a model built; checked again when the folder is made."""
+    from opteq.errors import RunError
+
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise RunError(
+            f"{folder} exists already.",
+            "Give another --run-dir, go on with --resume, or replace it with --force.",
+        )
+
+
+def _summary(console, run, record) -> None:
+    test = record["test"]
+    words = [f"test accuracy {100 * test['accuracy']:.2f}%", f"loss {test['loss']:.4f}"]
+    if "mean_iou" in test:
+        words.insert(0, f"mean IoU {100 * test['mean_iou']:.2f}%")
+    if "steps" in test:
+        words.append(f"{test['steps']:.1f} solver steps")
+        words.append(f"{100 * test['unconverged']:.2f}% unconverged")
+    console.print(f"[bold]{', '.join(words)}[/bold]", highlight=False)
+    console.print(f"run:    {run.path}", highlight=False, soft_wrap=True)
+    console.print(f"report: {run.report}", highlight=False, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""Random changes of training images, on batches and on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from opteq.data.settings import AugmentSettings
+from opteq.errors import OptionError
+
+
+class Augment(nn.Module):
+    """Crop, flip and RandAugment for images in [0, 1]. Label maps of a segmentation batch move with
+    their images. All chance comes from torch's generator."""
+
+    def __init__(self, settings: AugmentSettings, *, segmentation: bool = False) -> None:
+        super().__init__()
+        self.settings = settings
+        self.operations: nn.Module | None = None
+        if settings.rand_augment:
+            if segmentation:
+                raise OptionError(
+                    "RandAugment would move images away from their label maps.",
+                    "Set augment.rand_augment=0 for segmentation.",
+                )
+            from kornia.augmentation.auto import RandAugment
+
+            self.operations = RandAugment(n=settings.rand_augment, m=settings.magnitude)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        dense = labels.ndim > 1
+        if self.settings.flip:
+            turned = torch.rand(len(x), device=x.device) < 0.5
+            x = torch.where(turned[:, None, None, None], x.flip(-1), x)
+            if dense:
+                labels = torch.where(turned[:, None, None], labels.flip(-1), labels)
+        if self.settings.crop:
+            rows, columns = (
+                torch.randint(0, 2 * self.settings.crop + 1, (len(x),), device=x.device)
+                for _ in range(2)
+            )
+            x = _cut(x, self.settings.crop, rows, columns, 0.0)
+            if dense:
+                labels = _cut(labels[:, None], self.settings.crop, rows, columns, 255)[:, 0]
+        if self.operations is not None:
+            rgb = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
+            x = self.operations(rgb)[:, : x.shape[1]].clamp(0, 1)
+        return x, labels
+
+
+def _cut(x: Tensor, padding: int, rows: Tensor, columns: Tensor, value: float) -> Tensor:
+    """A window of the old size from each padded image, starting at its row and column."""
+    height, width = x.shape[-2:]
+    padded = functional.pad(x, (padding,) * 4, value=value)
+    row_index = rows[:, None] + torch.arange(height, device=x.device)
+    column_index = columns[:, None] + torch.arange(width, device=x.device)
+    sample = torch.arange(len(x), device=x.device)[:, None, None]
+    return padded.movedim(1, -1)[sample, row_index[:, :, None], column_index[:, None, :]].movedim(
+        -1, 1
+    )

@@ -1,0 +1,127 @@
+"""Files that must be on disk before a dataset can be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opteq.errors import DataError
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Something to download: its address, its checksum and the folder or file it unpacks to."""
+
+    url: str
+    digest: str
+    """`md5:...` or `sha256:...`."""
+    unpacks_to: str
+
+    @property
+    def file(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+def data_folder(given: Path | None) -> Path:
+    """`--data-dir`, else $OPTEQ_DATA, else the user's cache."""
+    if given is not None:
+        return given
+    if os.environ.get("OPTEQ_DATA"):
+        return Path(os.environ["OPTEQ_DATA"])
+    import pooch
+
+    return Path(pooch.os_cache("opteq"))
+
+
+def find_or_fetch(
+    name: str,
+    folder: Path,
+    archives: Sequence[Archive],
+    *,
+    elsewhere: Sequence[Path] = (),
+    download: bool = True,
+) -> list[Path]:
+    """The paths the archives unpack to: found in `folder` or one of the places `elsewhere`, or
+    downloaded, verified and unpacked into `folder`."""
+    found = []
+    for archive in archives:
+        places = [folder / archive.unpacks_to, *(p / archive.unpacks_to for p in elsewhere)]
+        here = next((place for place in places if place.exists()), None)
+        found.append(_fetch(name, folder, archive) if here is None and download else here)
+    missing = [a for a, path in zip(archives, found, strict=True) if path is None]
+    if missing:
+        raise _absent(name, folder, missing[0], "it is not on this machine")
+    return [path for path in found if path is not None]
+
+
+def _fetch(name: str, folder: Path, archive: Archive) -> Path:
+    import pooch
+
+    unpack = archive.file.endswith((".tar.gz", ".tgz", ".tar"))
+    target = folder / archive.unpacks_to
+    processor = pooch.Untar(extract_dir=".") if unpack else None
+    if archive.file.endswith(".gz") and not unpack:
+        processor = pooch.Decompress(name=archive.unpacks_to)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # pooch writes to a temporary file, checks the sum and only then moves it into place.
+        pooch.retrieve(
+            archive.url,
+            archive.digest,
+            fname=archive.file,
+            path=folder,
+            processor=processor,
+            progressbar=False,
+            downloader=pooch.HTTPDownloader(  # type: ignore[arg-type]
+                progressbar=_ProgressBar(archive.file),  # type: ignore[arg-type]
+                timeout=30,
+            ),
+        )
+    except ValueError as error:
+        raise DataError(
+            f"{archive.url} has not the checksum it should have ({str(error).splitlines()[0]}).",
+            "Try again later, or download it from its owner's page by hand.",
+        ) from None
+    except OSError as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise _absent(name, folder, archive, f"the download failed: {reason}") from None
+    if not target.exists():
+        raise DataError(
+            f"{archive.file} unpacked to something else than {archive.unpacks_to}.",
+            f"Unpack it by hand so that {target} exists.",
+        )
+    return target
+
+
+def _absent(name: str, folder: Path, archive: Archive, why: str) -> DataError:
+    return DataError(
+        f"{name} is not available: {why}.",
+        f"Download {archive.url} on a machine with network, unpack it so that "
+        f"{folder / archive.unpacks_to} exists, or say where the data is with --data-dir.",
+    )
+
+
+class _ProgressBar:
+    """What pooch tells about a download, as a rich progress bar."""
+
+    def __init__(self, label: str) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+        self.total = 0
+        self._bar = Progress(
+            "{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        )
+        self._task = self._bar.add_task(label, total=None)
+
+    def update(self, amount: int) -> None:
+        if not self._bar.live.is_started:
+            self._bar.start()
+        self._bar.update(self._task, total=self.total or None, advance=amount)
+
+    def reset(self) -> None:
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        self._bar.stop()

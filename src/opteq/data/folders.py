@@ -1,0 +1,221 @@
+"""Folders of image files: ImageNette, ImageNet, your own; and pairs of images and label maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode
+from opteq.data.download import Archive, find_or_fetch
+from opteq.errors import DataError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_IMAGENETTE = Archive(
+    "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2.tgz",
+    "md5:fe2fc210e6bb7c5664d602c3cd71e612",
+    "imagenette2",
+)
+# ImageNet's identifiers of the ten classes.
+_IMAGENETTE_NAMES = {
+    "n01440764": "tench",
+    "n02102040": "English springer",
+    "n02979186": "cassette player",
+    "n03000684": "chain saw",
+    "n03028079": "church",
+    "n03394916": "French horn",
+    "n03417042": "garbage truck",
+    "n03425413": "gas pump",
+    "n03445777": "golf ball",
+    "n03888257": "parachute",
+}
+
+
+def load_imagenette(folder: Path, *, size: int, download: bool = True) -> Data:
+    """Ten easy classes of ImageNet: 9,469 + 3,925 photographs."""
+    (home,) = find_or_fetch("ImageNette", folder, [_IMAGENETTE], download=download)
+    data = load_image_folder(home, size=size, name="imagenette")
+    names = tuple(_IMAGENETTE_NAMES.get(label, label) for label in data.classes)
+    return Data(data.name, data.train, data.test, names)
+
+
+def load_image_folder(folder: Path, *, size: int, name: str = "folder") -> Data:
+    """One folder of images for each class, below `train` and `val` (or `test`)."""
+    train = folder / "train"
+    test = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
+    if not train.is_dir() or test is None:
+        raise DataError(
+            f"{folder} has not the folders train and val (or test).",
+            "Put images into train/CLASS/ and val/CLASS/.",
+        )
+    classes = tuple(sorted(p.name for p in train.iterdir() if p.is_dir()))
+    strangers = sorted({p.name for p in test.iterdir() if p.is_dir()} - set(classes))
+    if strangers:
+        raise DataError(
+            f"{test} has the class {strangers[0]!r}, which {train} has not.",
+            "Training and test folders must have the same classes.",
+        )
+    sets = [_class_folders(part, classes, size) for part in (train, test)]
+    return Data(name, sets[0], sets[1], classes)
+
+
+def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImages:
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        files = _images(folder / name)
+        paths += files
+        labels += [label] * len(files)
+    if not paths:
+        raise DataError(
+            f"{folder} has no images.", f"Images end in {', '.join(SUFFIXES)}, in CLASS folders."
+        )
+    return FileImages(paths, labels, size)
+
+
+def _images(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+
+
+class PairedImages(ImageSet):
+    """Images with label maps of the same size, for segmentation."""
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Path, Path]],
+        classes: int,
+        *,
+        table: Tensor,
+        size: tuple[int, int] | None,
+    ) -> None:
+        self.pairs, self.classes, self.table, self.size = list(pairs), classes, table, size
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def read(self, index: int) -> tuple[Tensor, Tensor]:
+        image_path, label_path = self.pairs[index]
+        image = decode(image_path, None)
+        values = decode(label_path, None, channels=1)[0].long()
+        if values.shape != image.shape[1:]:
+            raise DataError(
+                f"{label_path} has {tuple(values.shape)} pixels, its image "
+                f"{tuple(image.shape[1:])}.",
+                "Image and label map must have the same size.",
+            )
+        labels = self.table[values]
+        check_labels(labels, self.classes, str(label_path))
+        if self.size is not None and tuple(image.shape[1:]) != self.size:
+            image = _resized(image.float(), self.size, "bilinear").round().clamp(0, 255).byte()
+            labels = _resized(labels[None].float(), self.size, "nearest")[0].long()
+        return image, labels
+
+    def subset(self, index: Sequence[int] | Tensor) -> PairedImages:
+        chosen = [self.pairs[i] for i in torch.as_tensor(index).tolist()]
+        return PairedImages(chosen, self.classes, table=self.table, size=self.size)
+
+    def class_labels(self) -> Tensor:
+        return torch.zeros(len(self), dtype=torch.long)
+
+
+def _resized(image: Tensor, size: tuple[int, int], mode: str) -> Tensor:
+    options = {} if mode == "nearest" else {"antialias": True, "align_corners": False}
+    return torch.nn.functional.interpolate(image[None], size=size, mode=mode, **options)[0]
+
+
+def load_pairs(
+    folder: Path,
+    *,
+    classes: int,
+    void: Sequence[int] = (255,),
+    size: tuple[int, int] | None = None,
+    name: str = "pairs",
+) -> Data:
+    """Folders train/images with train/labels, and val/images with val/labels, label maps named like
+    their images. Labels in `void` do not count. The last fifth of images serves as test set where
+    there is no val folder: images and labels then lie in the folder itself."""
+    table = torch.arange(256)
+    table[list(void)] = VOID
+    parts = [folder / "train", folder / "val"]
+    if all(part.is_dir() for part in parts):
+        pairs = [_pairs(part) for part in parts]
+    else:
+        every = _pairs(folder)
+        cut = max(1, len(every) // 5)
+        pairs = [every[:-cut], every[-cut:]]
+    sets = [PairedImages(part, classes, table=table, size=size) for part in pairs]
+    names = tuple(str(i) for i in range(classes))
+    return Data(name, sets[0], sets[1], names, task="segmentation")
+
+
+def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+    images, labels = folder / "images", folder / "labels"
+    if not images.is_dir() or not labels.is_dir():
+        raise DataError(
+            f"{folder} has not the folders images and labels.",
+            "Put images into images/ and label maps of the same names into labels/.",
+        )
+    maps = {path.stem: path for path in _images(labels)}
+    found = _images(images)
+    for path in found:
+        if path.stem not in maps:
+            raise DataError(f"{path} has no label map.", f"Put {path.stem}.png into {labels}.")
+    if len(found) < 2:
+        raise DataError(f"{images} has {len(found)} images.", "There must be two at least.")
+    return [(path, maps[path.stem]) for path in found]
+
+
+# Cityscapes numbers 34 kinds of things, of which 19 are classes.
+_CITYSCAPES = {7: 0, 8: 1, 11: 2, 12: 3, 13: 4, 17: 5, 19: 6, 20: 7, 21: 8, 22: 9, 23: 10, 24: 11}
+_CITYSCAPES |= {25: 12, 26: 13, 27: 14, 28: 15, 31: 16, 32: 17, 33: 18}
+CITYSCAPES_CLASSES = (
+    "road",
+    "sidewalk",
+    "building",
+    "wall",
+    "fence",
+    "pole",
+    "traffic light",
+    "traffic sign",
+    "vegetation",
+    "terrain",
+    "sky",
+    "person",
+    "rider",
+    "car",
+    "truck",
+    "bus",
+    "train",
+    "motorcycle",
+    "bicycle",
+)
+
+
+def load_cityscapes(folder: Path, *, size: tuple[int, int] | None = None) -> Data:
+    """2,975 + 500 finely annotated street scenes of 2048x1024; needs a registration, so it is never
+    downloaded: leftImg8bit and gtFine must be in DIR/cityscapes."""
+    home = folder / "cityscapes"
+    table = torch.full((256,), VOID)
+    for identifier, label in _CITYSCAPES.items():
+        table[identifier] = label
+    sets = []
+    for part in ("train", "val"):
+        images = sorted((home / "leftImg8bit" / part).glob("*/*_leftImg8bit.png"))
+        pairs = []
+        for path in images:
+            stem = path.name.removesuffix("_leftImg8bit.png")
+            label = home / "gtFine" / part / path.parent.name / f"{stem}_gtFine_labelIds.png"
+            if not label.is_file():
+                raise DataError(f"{path} has no label map {label}.", "Unpack gtFine again.")
+            pairs.append((path, label))
+        if not pairs:
+            raise DataError(
+                f"Cityscapes is not available: {home / 'leftImg8bit' / part} has no images.",
+                "Register at https://www.cityscapes-dataset.com, download leftImg8bit_trainvaltest "
+                f"and gtFine_trainvaltest, and unpack both into {home}.",
+            )
+        sets.append(PairedImages(pairs, 19, table=table, size=size))
+    return Data("cityscapes", sets[0], sets[1], CITYSCAPES_CLASSES, task="segmentation")

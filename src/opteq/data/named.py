@@ -1,0 +1,181 @@
+"""Datasets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opteq.data.download import data_folder
+from opteq.errors import OptionError, UnknownOptionError, nearest
+
+if TYPE_CHECKING:
+    from opteq.data.dataset import Data
+    from opteq.data.settings import DataSettings
+
+
+@dataclass(frozen=True)
+class Named:
+    """A dataset that can be asked for, and where its files lie below the data folder."""
+
+    summary: str
+    home: str
+    load: Callable[[DataSettings, Path], Data]
+
+
+def list_data() -> dict[str, str]:
+    """Names of the datasets with a line about each."""
+    return {name: found.summary for name, found in NAMED.items()}
+
+
+def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) -> Data:
+    """A dataset as the settings want it: split and limited.
+
+    >>> len(load_data("digits").test)
+    360
+    """
+    from opteq.data.settings import DataSettings
+    from opteq.data.splits import known_unknown, limited
+
+    if isinstance(settings, str):
+        settings = DataSettings(name=settings)
+    if settings.name not in NAMED:
+        raise UnknownOptionError(
+            f"There is no dataset {settings.name!r}.", nearest(settings.name, NAMED)
+        )
+    if settings.split == "super_classes" and settings.name != "cifar100":
+        raise OptionError("Only cifar100 has super-classes.", "Use data.split=standard.")
+    data = NAMED[settings.name].load(settings, data_folder(Path(data_dir) if data_dir else None))
+    if settings.split == "five_known":
+        data = known_unknown(data, range(5))
+    return _replaced(
+        data,
+        train=limited(data.train, settings.limit_train),
+        test=limited(data.test, settings.limit_test),
+    )
+
+
+def _replaced(data: Data, **changes: Any) -> Data:
+    from dataclasses import replace
+
+    return replace(data, **changes)
+
+
+def _digits(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.digits import load_digits
+
+    return load_digits()
+
+
+def _mnist(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.idx import load_mnist
+
+    return load_mnist(folder, download=settings.download)
+
+
+def _fashion_mnist(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.idx import load_fashion_mnist
+
+    return load_fashion_mnist(folder, download=settings.download)
+
+
+def _cifar10(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.cifar import load_cifar10
+
+    return load_cifar10(folder, download=settings.download)
+
+
+def _cifar100(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.cifar import load_cifar100, read_cifar100
+    from opteq.data.dataset import Data
+    from opteq.data.splits import super_class_split
+
+    if settings.split != "super_classes":
+        return load_cifar100(folder, labels=settings.labels, download=settings.download)
+    train, test, names = read_cifar100(folder, download=settings.download)
+    sets = super_class_split(train, test)
+    classes = names[0] or tuple(str(i) for i in range(20))
+    return Data("cifar100", sets[0], sets[1], classes, unseen=sets[2])
+
+
+def _imagenette(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.folders import load_imagenette
+
+    return load_imagenette(folder, size=settings.side(256), download=settings.download)
+
+
+def _image_folder(name: str, default: int) -> Callable[[DataSettings, Path], Data]:
+    def load(settings: DataSettings, folder: Path) -> Data:
+        from opteq.data.folders import load_image_folder
+
+        home = folder if settings.path is None else Path(settings.path)
+        if name != "folder":
+            home = folder / name
+        return load_image_folder(home, size=settings.side(default), name=name)
+
+    return load
+
+
+def _pairs(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.folders import load_pairs
+
+    if settings.classes is None:
+        raise OptionError("Label maps do not tell how many classes there are.", "Set data.classes.")
+    return load_pairs(
+        folder if settings.path is None else Path(settings.path),
+        classes=settings.classes,
+        void=settings.void,
+        size=settings.pair_size(),
+    )
+
+
+def _cityscapes(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.folders import load_cityscapes
+
+    return load_cityscapes(folder, size=settings.pair_size())
+
+
+def _fake(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.fake import fake_data
+
+    if settings.shape is None or settings.classes is None:
+        raise OptionError(
+            "Random images need a shape and a number of classes.",
+            "Set data.shape=[3,32,32] and data.classes=10.",
+        )
+    return fake_data(settings.shape, settings.classes, segmentation=settings.segmentation)
+
+
+NAMED = {
+    "digits": Named("1,797 handwritten digits, 8x8, bundled", "", _digits),
+    "mnist": Named("60,000 + 10,000 handwritten digits, 28x28", "mnist", _mnist),
+    "fashion-mnist": Named(
+        "60,000 + 10,000 pieces of clothing, 28x28", "fashion-mnist", _fashion_mnist
+    ),
+    "cifar10": Named(
+        "50,000 + 10,000 photographs, 32x32, 10 classes", "cifar-10-batches-bin", _cifar10
+    ),
+    "cifar100": Named(
+        "50,000 + 10,000 photographs, 32x32, 100 classes in 20 super-classes",
+        "cifar-100-binary",
+        _cifar100,
+    ),
+    "imagenette": Named(
+        "9,469 + 3,925 photographs, 10 classes of ImageNet", "imagenette2", _imagenette
+    ),
+    "imagenet100": Named(
+        "100 classes of ImageNet, folders train and val",
+        "imagenet100",
+        _image_folder("imagenet100", 256),
+    ),
+    "imagenet": Named(
+        "1,000 classes of ImageNet, folders train and val",
+        "imagenet",
+        _image_folder("imagenet", 224),
+    ),
+    "cityscapes": Named("2,975 + 500 street scenes with 19 classes", "cityscapes", _cityscapes),
+    "folder": Named("your own images: train/CLASS/*, val/CLASS/*", "", _image_folder("folder", 32)),
+    "pairs": Named("your own images/ and labels/ for segmentation", "", _pairs),
+    "fake": Named("random images, to try a recipe without its data", "", _fake),
+}

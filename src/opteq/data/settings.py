@@ -1,0 +1,72 @@
+"""What a recipe says about its data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from opteq.settings import Settings
+
+Side = Annotated[int, Field(ge=1, le=8192)]
+
+
+class DataSettings(Settings):
+    """Which images, and which part of them."""
+
+    name: str
+    """See `opteq list data`."""
+    path: str | None = None
+    """For folder and pairs: where the images are, if not in the data folder itself."""
+    split: Literal["standard", "super_classes", "five_known"] = "standard"
+    """super_classes: four sub-classes of each are learnt, the fifth is unseen; five_known: only the
+    first five classes are learnt."""
+    labels: Literal["fine", "coarse"] = "fine"
+    limit_train: Annotated[int, Field(ge=1)] | None = None
+    limit_test: Annotated[int, Field(ge=1)] | None = None
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The part of the training images kept back to choose the best epoch by."""
+    image_size: Side | tuple[Side, Side] | None = None
+    """Images are read at this size; a pair (height, width) for segmentation."""
+    classes: Annotated[int, Field(ge=1)] | None = None
+    """For pairs and fake: how many classes there are."""
+    void: tuple[Annotated[int, Field(ge=0, le=255)], ...] = (255,)
+    """For pairs: labels that do not count."""
+    shape: tuple[Side, Side, Side] | None = None
+    """For fake: channels, height, width."""
+    segmentation: bool = False
+    """For fake: a label for each pixel."""
+    undecodable: Literal["stop", "skip"] = "stop"
+    """What happens when a file is no image."""
+    workers: Annotated[int, Field(ge=0, le=256)] = 0
+    """Processes that decode files; images in memory need none."""
+    download: bool = True
+
+    @field_validator("image_size", "shape", "void", mode="before")
+    @classmethod
+    def _as_tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    def side(self, default: int) -> int:
+        """The side of square images."""
+        if isinstance(self.image_size, tuple):
+            return self.image_size[0]
+        return default if self.image_size is None else self.image_size
+
+    def pair_size(self) -> tuple[int, int] | None:
+        """Height and width for segmentation."""
+        if isinstance(self.image_size, int):
+            return self.image_size, self.image_size
+        return self.image_size
+
+
+class AugmentSettings(Settings):
+    """What is done to training images."""
+
+    crop: Annotated[int, Field(ge=0, le=256)] = 0
+    """Zeros put around an image before it is cut back at random."""
+    flip: bool = False
+    rand_augment: Annotated[int, Field(ge=0, le=8)] = 0
+    """How many random operations of RandAugment are applied."""
+    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+    """Of RandAugment, 0 to 30."""

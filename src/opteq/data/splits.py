@@ -1,0 +1,70 @@
+"""The papers' splits into what is learnt and what is kept back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from opteq.data.dataset import Data, ImageSet, MemoryImages
+from opteq.errors import DataError, OptionError
+
+
+def super_class_split(
+    train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
+) -> tuple[MemoryImages, MemoryImages, MemoryImages]:
+    """Super-classes learnt from the first four sub-classes of each: training images, test images of
+    these, test images of the fifth [GEQ table 3]."""
+    fifth = torch.zeros(100, dtype=torch.bool)
+    for coarse in range(20):
+        fine = train[0][train[0][:, 0] == coarse][:, 1].unique()
+        if len(fine) != 5:
+            raise DataError(
+                f"Super-class {coarse} has {len(fine)} sub-classes here.", "It should have 5."
+            )
+        fifth[fine[-1]] = True
+
+    def pick(part: tuple[Tensor, Tensor], unknown: bool) -> MemoryImages:
+        chosen = fifth[part[0][:, 1]] == unknown
+        return MemoryImages(part[1][chosen], part[0][chosen][:, 0])
+
+    return pick(train, False), pick(test, False), pick(test, True)
+
+
+def known_unknown(data: Data, known: Sequence[int]) -> Data:
+    """Training on some classes only; test images of the others become `unseen` [KerDEQ table 3]."""
+    table = torch.full((len(data.classes),), -1)
+    for position, label in enumerate(known):
+        table[label] = position
+
+    def pick(images: MemoryImages, wanted: bool) -> MemoryImages:
+        chosen = ((table[images.labels] >= 0) == wanted).nonzero()[:, 0]
+        labels = table[images.labels[chosen]] if wanted else images.labels[chosen]
+        return MemoryImages(images.images[chosen], labels)
+
+    if not isinstance(data.train, MemoryImages) or not isinstance(data.test, MemoryImages):
+        raise OptionError(
+            f"{data.name} is read from files, and cannot be split by class.", "Use split=standard."
+        )
+    if data.task != "classification" or max(known) >= len(data.classes):
+        raise OptionError(f"{data.name} has not the classes {list(known)}.", "Use split=standard.")
+    return Data(
+        data.name,
+        pick(data.train, True),
+        pick(data.test, True),
+        tuple(data.classes[label] for label in known),
+        unseen=pick(data.test, False),
+    )
+
+
+def limited(images: ImageSet, count: int | None) -> ImageSet:
+    """The first `count` images, or all."""
+    return images if count is None else images.subset(range(min(count, len(images))))
+
+
+def held_out(images: ImageSet, fraction: float) -> tuple[ImageSet, ImageSet]:
+    """Training images without, and only, a part that is kept back to choose by."""
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    count = round(fraction * len(images))
+    return images.subset(order[count:].sort().values), images.subset(order[:count].sort().values)

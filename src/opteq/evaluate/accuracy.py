@@ -1,0 +1,115 @@
+"""Accuracy, loss, confusion, and how the equilibria were reached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from opteq.data.dataset import VOID
+from opteq.models.classifier import Network
+from opteq.solve import Solution, Status
+
+
+@dataclass
+class Tally:
+    """Sums over images from which all figures follow. Two tallies add up."""
+
+    confusion: Tensor
+    """(classes, classes): rows are true classes, columns predictions."""
+    loss: float = 0.0
+    images: int = 0
+    labels: int = 0
+    """Images, or pixels that count."""
+    solves: int = 0
+    steps: float = 0.0
+    residual: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def empty(cls, classes: int) -> Tally:
+        return cls(torch.zeros(classes, classes, dtype=torch.float64))
+
+    def see(self, logits: Tensor, labels: Tensor, solutions: Iterable[Solution]) -> None:
+        """Take in a batch."""
+        count = self.confusion.shape[0]
+        every, true = logits.movedim(1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
+        known = true != VOID if labels.ndim > 1 else torch.ones_like(true, dtype=torch.bool)
+        every, true = every[known].double().cpu(), true[known].cpu()
+        predicted = every.argmax(1)
+        self.loss += float(functional.cross_entropy(every, true, reduction="sum"))
+        cells = torch.bincount(true * count + predicted, minlength=count**2)
+        self.confusion += cells.reshape(count, count).double()
+        self.images += len(logits)
+        self.labels += len(true)
+        for solution in solutions:
+            self.solves += len(solution.steps)
+            self.steps += float(solution.steps.sum())
+            finite = solution.residual[solution.residual.isfinite()]
+            self.residual += float(finite.double().sum())
+            bad = [status for status in solution.status if status is not Status.CONVERGED]
+            self.failures.update(status.name.lower() for status in bad)
+
+    def figures(self) -> dict[str, Any]:
+        """What people want to know."""
+        diagonal = self.confusion.diagonal()
+        truth, guesses = self.confusion.sum(1), self.confusion.sum(0)
+        union = truth + guesses - diagonal
+        found: dict[str, Any] = {
+            "accuracy": float(diagonal.sum() / max(1, self.labels)),
+            "loss": self.loss / max(1, self.labels),
+            "images": self.images,
+        }
+        if self.labels != self.images:
+            seen = union > 0
+            found["mean_iou"] = float((diagonal[seen] / union[seen]).mean())
+            present = truth > 0
+            found["mean_accuracy"] = float((diagonal[present] / truth[present]).mean())
+        if self.solves:
+            found["steps"] = self.steps / self.solves
+            found["residual"] = self.residual / self.solves
+            found["unconverged"] = sum(self.failures.values()) / self.solves
+        return found
+
+    def numbers(self) -> Tensor:
+        """As one tensor, to be added up over processes."""
+        bad = float(sum(self.failures.values()))
+        rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
+        return torch.cat([torch.tensor(rest, dtype=torch.float64), self.confusion.flatten()])
+
+    @classmethod
+    def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
+        rest, cells = numbers[:7].tolist(), numbers[7:]
+        side = round(len(cells) ** 0.5)
+        total = Counter(failures)
+        total["elsewhere"] = int(rest[6]) - sum(failures.values())
+        return cls(
+            cells.reshape(side, side),
+            rest[0],
+            int(rest[1]),
+            int(rest[2]),
+            int(rest[3]),
+            rest[4],
+            rest[5],
+            +total,
+        )
+
+
+@torch.no_grad()
+def tally(model: Network, batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tally:
+    """Run a model in evaluation mode over batches."""
+    training = model.training
+    model.eval()
+    found = Tally.empty(classes)
+    try:
+        for x, labels in batches:
+            output = model.run(x)
+            found.see(output.logits, labels, output.solutions)
+    finally:
+        model.train(training)
+    return found

@@ -1,0 +1,116 @@
+"""The figures of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
+from opteq.report.samples import Sample
+
+
+def learning_curves(records: list[dict[str, Any]]) -> Any:
+    """Loss and accuracy over epochs."""
+    figure, axes = new_figure(8.4, 2.8, columns=2)
+    for axis, key, title in zip(
+        axes[0], ("loss", "accuracy"), ("Cross-entropy", "Accuracy"), strict=True
+    ):
+        for part, colour in (("train", ACCENT), ("test", SECOND), ("validation", MUTED)):
+            points = [(r["epoch"], r[part][key]) for r in records if part in r]
+            if points:
+                style = "o-" if len(points) < 25 else "-"
+                axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
+        axis.set(title=title, xlabel="epoch")
+        _whole_numbers(axis)
+    axes[0, 1].yaxis.set_major_formatter(PercentFormatter(1.0))
+    if all(r["train"]["loss"] > 0 for r in records):
+        axes[0, 0].set_yscale("log")
+    axes[0, 0].legend()
+    return figure
+
+
+def solver_curves(records: list[dict[str, Any]]) -> Any | None:
+    """How the equilibria were reached over training; None for models that solve nothing."""
+    if "steps" not in records[-1]["train"]:
+        return None
+    figure, axes = new_figure(8.4, 2.6, columns=3)
+    titles = ("Solver steps", "Relative residual", "Not converged")
+    for axis, key, title in zip(axes[0], ("steps", "residual", "unconverged"), titles, strict=True):
+        for part, colour in (("train", ACCENT), ("test", SECOND)):
+            points = [(r["epoch"], r[part][key]) for r in records if part in r]
+            if points:
+                style = "o-" if len(points) < 25 else "-"
+                axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
+        axis.set(title=title, xlabel="epoch")
+        _whole_numbers(axis)
+    axes[0, 0].set_ylim(bottom=0)
+    axes[0, 1].set_yscale("log")
+    axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
+    axes[0, 2].set_ylim(bottom=-0.0005, top=max(0.01, axes[0, 2].get_ylim()[1]))
+    axes[0, 0].legend()
+    return figure
+
+
+def _whole_numbers(axis: Any) -> None:
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+
+
+def confusion_matrix(confusion: np.ndarray, classes: tuple[str, ...]) -> Any | None:
+    """Recall of each class and what it is taken for; None if there are too many classes."""
+    if len(classes) > 25:
+        return None
+    side = 2.6 + 0.24 * len(classes)
+    figure, axes = new_figure(side, side)
+    axis = axes[0, 0]
+    total = confusion.sum(1, keepdims=True)
+    share = np.divide(confusion, total, out=np.zeros_like(confusion), where=total > 0)
+    axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for i, j in np.argwhere(confusion > 0):
+        colour = "white" if share[i, j] > 0.5 else MUTED
+        axis.text(j, i, f"{int(confusion[i, j])}", ha="center", va="center", color=colour, size=7)
+    ticks = range(len(classes))
+    long = max(len(name) for name in classes) > 3
+    axis.set_xticks(ticks, classes, rotation=60 if long else 0, ha="right" if long else "center")
+    axis.set_yticks(ticks, classes)
+    axis.set(xlabel="predicted", ylabel="true")
+    axis.grid(visible=False)
+    return figure
+
+
+def sample_figure(sample: Sample) -> Any:
+    """An image, what each branch attends to, and how its equilibria were reached."""
+    maps = sample.maps[:6]
+    figure, axes = new_figure(1.35 * (1 + len(maps)) + 5.2, 1.9, columns=3 + len(maps))
+    ratios = [1.0] * (1 + len(maps)) + [1.8, 1.8]
+    grid = axes[0, 0].get_gridspec()
+    grid.set_width_ratios(ratios)
+    picture = axes[0, 0]
+    picture.imshow(sample.image, cmap="gray", vmin=0, vmax=1)
+    picture.set_title("image", fontsize=8)
+    for axis, found in zip(axes[0, 1:], maps, strict=False):
+        axis.imshow(found.values, cmap="viridis", vmin=found.low, vmax=found.high)
+        axis.set_title(found.title, fontsize=8)
+    for axis in axes[0, : 1 + len(maps)]:
+        axis.set(xticks=[], yticks=[])
+        axis.grid(visible=False)
+        for spine in axis.spines.values():
+            spine.set_visible(False)
+    residual, objective = axes[0, -2:]
+    for i, trace in enumerate(sample.traces):
+        shade = 1 - 0.7 * i / max(1, len(sample.traces))
+        steps = range(1, len(trace.residual) + 1)
+        residual.semilogy(steps, trace.residual, color=ACCENT, alpha=shade)
+        if trace.objective is not None:
+            objective.plot(steps, trace.objective, color=SECOND, alpha=shade)
+    residual.set_title("relative residual", fontsize=8)
+    objective.set_title("hidden objective", fontsize=8)
+    for axis in (residual, objective):
+        axis.set_xlabel("step", fontsize=8)
+        axis.tick_params(labelsize=7)
+        _whole_numbers(axis)
+    if all(trace.objective is None for trace in sample.traces):
+        objective.axis("off")
+        objective.set_title("no hidden objective in closed form", fontsize=8)
+    return figure

@@ -1,0 +1,73 @@
+"""Pages that open anywhere, without network: styles and figures are inside."""
+
+from __future__ import annotations
+
+import io
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opteq.train.checkpoint import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, MUTED, ACCENT, SECOND, THIRD = "#1c2733", "#6b7785", "#0b6e99", "#d9730d", "#448361"
+
+
+def render(template: str, target: Path, **values: Any) -> None:
+    """Fill a template of this package and write the page."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
+
+    folder = resources.files("opteq.report") / "templates"
+    environment = Environment(
+        loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template(template).render(**values)
+    write_atomically(target, page.encode())
+
+
+def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """A figure in the style of the pages, and its axes as an array of rows and columns."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, axes
+
+
+def svg(figure: Figure) -> Any:
+    """A figure as part of a page."""
+    from markupsafe import Markup
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "path", "svg.hashsalt": "opteq"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    return Markup(text[text.index("<svg") :])
+
+
+_STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": "#b8c0c8",
+    "axes.labelcolor": MUTED,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e9ec",
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}

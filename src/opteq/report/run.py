@@ -1,0 +1,82 @@
+"""The report of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opteq.data.dataset import Data
+from opteq.errors import RunError
+from opteq.evaluate.run import require_same_classes, on_test_images
+from opteq.models.registry import entry
+from opteq.report.page import render, svg
+from opteq.train.load import load
+from opteq.train.run import RunFolder
+
+
+def write_report(run: RunFolder, data: Data) -> None:
+    """report.html: headline numbers, curves, a look inside, the recipe and the command."""
+    from opteq.report.figures import (
+        confusion_matrix,
+        learning_curves,
+        sample_figure,
+        solver_curves,
+    )
+    from opteq.report.samples import look_inside
+
+    records = run.metrics()
+    if not records:
+        raise RunError(f"{run.path} has no finished epoch yet.", "Go on with opteq train --resume.")
+    recipe = run.recipe
+    model = load(run.path)
+    require_same_classes(model, data, run.path)
+    found = on_test_images(model, data)
+    figures = found.figures()
+    solver = solver_curves(records)
+    confusion = confusion_matrix(found.confusion.numpy(), data.classes)
+    samples = look_inside(model, data) if data.task == "classification" else []
+    render(
+        "run.html",
+        run.report,
+        title=recipe.name,
+        summary=recipe.summary or entry(recipe.model.name).summary,
+        headline=_headline(recipe, figures, records, model.count_parameters()),
+        learning=svg(learning_curves(records)),
+        solver=None if solver is None else svg(solver),
+        confusion=None if confusion is None else svg(confusion),
+        samples=[(sample, svg(sample_figure(sample))) for sample in samples],
+        recipe=recipe.dump(),
+        chosen=recipe.chosen,
+        reference=recipe.reference,
+        environment=run.environment(),
+        protocol=(
+            f"{data.name} ({recipe.data.split} split), {len(data.train):,} images to train, "
+            f"{len(data.test):,} to test, {records[-1]['epoch']} epochs, seed {recipe.seed}"
+        ),
+        selected=bool(recipe.data.validation),
+    )
+
+
+def _headline(
+    recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
+) -> list[tuple[str, str]]:
+    headline = [("test accuracy", f"{100 * figures['accuracy']:.2f}%")]
+    if "mean_iou" in figures:
+        headline.insert(0, ("mean IoU", f"{100 * figures['mean_iou']:.2f}%"))
+    headline.append(("test loss", f"{figures['loss']:.4f}"))
+    if recipe.reference is not None and recipe.reference.accuracy is not None:
+        headline.append(("reported", f"{recipe.reference.accuracy:.1f}%"))
+    headline.append(("parameters", f"{parameters:,}"))
+    if "steps" in figures:
+        headline.append(("solver steps", f"{figures['steps']:.1f}"))
+        headline.append(("not converged", f"{100 * figures['unconverged']:.2f}%"))
+    seconds = sum(record["seconds"] for record in records)
+    headline.append(("training time", _duration(seconds)))
+    return headline
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

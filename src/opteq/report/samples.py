@@ -1,0 +1,130 @@
+"""What happened inside a model for a few test images."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from opteq.data.dataset import Data
+from opteq.equilibrium import BoundProximal
+from opteq.equilibrium.base import as_tuple
+from opteq.errors import NotConvergedWarning
+from opteq.layer import traced
+from opteq.models.classifier import Network
+from opteq.problem.gaussian import BoundGaussian
+from opteq.solve import Solution
+
+
+@dataclass(frozen=True)
+class Map:
+    """A picture of something inside the model."""
+
+    title: str
+    values: np.ndarray
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class SampleTrace:
+    """The steps of one equilibrium."""
+
+    residual: np.ndarray
+    objective: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One test image."""
+
+    index: int
+    image: np.ndarray
+    truth: str
+    guess: str
+    confidence: float
+    maps: list[Map]
+    traces: list[SampleTrace]
+
+    @property
+    def right(self) -> bool:
+        return self.truth == self.guess
+
+
+@torch.no_grad()
+def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
+    """The first test images of different classes, and one that the model gets wrong if there is
+    one among the first hundreds."""
+    first = min(512, len(data.test))
+    pairs = [data.test.read(i) for i in range(first)]
+    x = torch.stack([image for image, _ in pairs]).float() / 255
+    labels = torch.stack([label for _, label in pairs])
+    device = model.pixel_mean.device
+    with traced(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        logits = torch.cat([model(part.to(device)).cpu() for part in x.split(128)])
+        wrong = (logits.argmax(1) != labels).nonzero()[:, 0].tolist()
+        chosen = _different(labels, count - bool(wrong)) + wrong[:1]
+        output = model.run(x[chosen].to(device))
+    chances = logits.softmax(1)
+    samples = []
+    for position, index in enumerate(chosen):
+        guess = int(chances[index].argmax())
+        samples.append(
+            Sample(
+                index,
+                _picture(x[index]),
+                data.classes[int(labels[index])],
+                data.classes[guess],
+                float(chances[index, guess]),
+                [m for s in output.solutions for m in _maps(s, position)],
+                [_trace(s, position) for s in output.solutions if s.trace is not None],
+            )
+        )
+    return samples
+
+
+def _different(labels: Tensor, count: int) -> list[int]:
+    """The first image of each of the first classes that appear."""
+    seen: dict[int, int] = {}
+    for index, label in enumerate(labels.tolist()):
+        seen.setdefault(label, index)
+    return list(seen.values())[:count]
+
+
+def _picture(image: Tensor) -> np.ndarray:
+    return image[0].numpy() if len(image) == 1 else image.permute(1, 2, 0).numpy()
+
+
+def _maps(solution: Solution, position: int) -> list[Map]:
+    """GEQ's gates, averaged over groups of channels; elsewhere the size of the state."""
+    bound, state = solution.map, solution.state
+    if (
+        isinstance(bound, BoundProximal)
+        and isinstance(bound.problem.similarity, BoundGaussian)
+        and isinstance(state, Tensor)
+    ):
+        gates = bound.problem.similarity.gates(state)[position]
+        if gates.ndim == 3:
+            values = gates.mean(0).cpu().numpy()
+            title = f"gates {values.shape[0]}x{values.shape[1]}"
+            return [Map(title, values, float(values.min()), float(values.max()))]
+    found = []
+    for part in as_tuple(state):
+        if part.ndim == 4:
+            size = torch.linalg.vector_norm(part[position], dim=0).cpu().numpy()
+            title = f"|z| {size.shape[0]}x{size.shape[1]}"
+            found.append(Map(title, size, 0.0, float(size.max()) or 1.0))
+    return found
+
+
+def _trace(solution: Solution, position: int) -> SampleTrace:
+    assert solution.trace is not None
+    residual = solution.trace.residual[:, position].double().cpu().numpy()
+    known = ~np.isnan(residual)
+    objective = solution.trace.objective
+    values = None if objective is None else objective[:, position].double().cpu().numpy()[known]
+    return SampleTrace(residual[known], values)

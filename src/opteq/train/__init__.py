@@ -1,0 +1,1 @@
+"""Recipes, the training loop, run folders."""

@@ -1,0 +1,97 @@
+"""From a recipe to the model it trains."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+
+import torch
+
+from opteq.data.batches import pixel_statistics
+from opteq.data.dataset import Data
+from opteq.errors import OpteqError, RecipeError
+from opteq.layer import Equilibrium
+from opteq.models.classifier import Network
+from opteq.models.registry import create_model, entry
+from opteq.train.recipe import ModelSettings, Recipe
+
+
+def build_model(recipe: Recipe, data: Data) -> Network:
+    """The model with the classes and channels of the data, normalised by its training images, and
+    tried on one image, so that what does not fit is found before anything is written."""
+    task = task_of(recipe.model)
+    if task != data.task:
+        raise RecipeError(
+            f"{recipe.model.name} is for {task}, {data.name} for {data.task}.",
+            "Choose a model and data of the same kind.",
+        )
+    torch.manual_seed(recipe.seed)
+    model = shaped_model(recipe.model, len(data.classes), data.shape[0])
+    model.normalize(*pixel_statistics(data.train))
+    model.class_names = data.classes
+    _try(model, recipe, data)
+    return model
+
+
+def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
+    """A registered model for so many classes and channels."""
+    module, function = entry(settings.name).builder.split(":")
+    known = inspect.signature(getattr(import_module(f"opteq.models.{module}"), function)).parameters
+    options = {"classes": classes, "in_channels": channels, **settings.options}
+    options = {key: _tuples(value) for key, value in options.items() if key in known}
+    try:
+        return create_model(settings.name, **options)
+    except OpteqError as error:
+        raise RecipeError(f"model: {error.problem}", error.remedy) from None
+    except (TypeError, ValueError) as error:
+        line = str(error).splitlines()[0][:160]
+        raise RecipeError(f"model.options do not fit: {line}.", "Check their types.") from None
+
+
+def _tuples(value: object) -> object:
+    """YAML has lists where builders take tuples."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _try(model: Network, recipe: Recipe, data: Data) -> None:
+    x = data.train.read(0)[0][None].float() / 255
+    training = model.training
+    try:
+        with torch.no_grad():
+            model.eval()(x)
+    except OpteqError as error:
+        raise RecipeError(
+            f"{recipe.model.name} does not take the images of {data.name}, "
+            f"{tuple(x.shape[1:])}: {error.problem}",
+            error.remedy,
+        ) from None
+    finally:
+        model.train(training)
+
+
+def task_of(settings: ModelSettings) -> str:
+    """What a model is for."""
+    options = {**entry(settings.name).options, **settings.options}
+    return options.get("task", "classification")
+
+
+def tolerances(model: torch.nn.Module) -> list[float]:
+    """The tolerance of every equilibrium."""
+    return [layer.solver.tol for layer in _layers(model)]
+
+
+def set_tolerances(model: torch.nn.Module, values: Sequence[float] | float | None) -> None:
+    """Let equilibria be solved to these tolerances, or all to one; None changes nothing."""
+    layers = _layers(model)
+    if values is None:
+        return
+    each = values if isinstance(values, Sequence) else [values] * len(layers)
+    for layer, value in zip(layers, each, strict=True):
+        if layer.solver.tol != value:
+            layer.solver = replace(layer.solver, tol=value)
+
+
+def _layers(model: torch.nn.Module) -> list[Equilibrium]:
+    return [module for module in model.modules() if isinstance(module, Equilibrium)]

@@ -1,0 +1,114 @@
+"""Checkpoints: tensors and JSON in one safetensors file, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opteq.errors import RunError
+
+FORMAT = 1
+_META, _DIGEST = "opteq", "digest"
+
+
+def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors and facts. A reader sees the old file or the new one, never a part."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({"format": FORMAT, **facts})
+    metadata = {_META: text, _DIGEST: _digest(plain, text)}
+    content = save(_apart(plain), metadata)
+    write_atomically(path, content)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """safetensors refuses tensors that share memory."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        pointer = tensor.untyped_storage().data_ptr()
+        result[name] = tensor.clone() if pointer in seen else tensor
+        seen.add(pointer)
+    return result
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts, verified against their digest. No file can make this run code."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise RunError(f"{path} does not exist.", "Check the path of the run.")
+    damaged = "Use another checkpoint of the run, or train again."
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise RunError(f"{path} is damaged or no checkpoint ({reason}).", damaged) from None
+    if _META not in metadata:
+        raise RunError(f"{path} is not a checkpoint of opteq.", "Give a file that opteq wrote.")
+    if metadata.get(_DIGEST) != _digest(tensors, metadata[_META]):
+        raise RunError(f"{path} is damaged: its digest does not match.", damaged)
+    facts = json.loads(metadata[_META])
+    if facts.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has format {facts.get('format')}, this version of opteq reads {FORMAT}.",
+            "Use the version of opteq that wrote it (see environment.json), or train again.",
+        )
+    return tensors, facts
+
+
+def _digest(tensors: dict[str, Tensor], text: str) -> str:
+    summary = hashlib.blake2b(text.encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        summary.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        summary.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return summary.hexdigest()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by a new one in one step, or leave the old one as it is."""
+
+    def write(file: int) -> None:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+
+    replace_file(path, write)
+
+
+def replace_file(path: Path, write: Callable[[int], None]) -> None:
+    """Write beside `path`, sync, move into place, sync the folder."""
+    temporary = None
+    try:
+        file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        try:
+            write(file)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path} cannot be written ({error.strerror}); what was there before is unchanged.",
+            "Free some space or make the folder writable, then go on with --resume.",
+        ) from None

@@ -1,0 +1,42 @@
+"""Batch norm over the batch of all processes, on any device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_reduce
+
+
+class SharedBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm whose mean and variance are those of the whole batch when several processes share
+    it. torch.nn.SyncBatchNorm does the same on GPUs only."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or not distributed.is_initialized():
+            return super().forward(input)
+        count = torch.tensor([float(input.numel() / input.shape[1])], device=input.device)
+        distributed.all_reduce(count)
+        total = all_reduce(input.sum((0, 2, 3)))
+        mean = (total / count).to(input.dtype)
+        centred = input - mean[:, None, None]
+        variance = (all_reduce(centred.square().sum((0, 2, 3))) / count).to(input.dtype)
+        if self.track_running_stats and self.running_mean is not None:
+            assert self.running_var is not None
+            assert self.num_batches_tracked is not None
+            with torch.no_grad():
+                weight = 0.1 if self.momentum is None else self.momentum
+                self.num_batches_tracked.add_(1)
+                unbiased = variance * (count / (count - 1)).to(variance.dtype)
+                self.running_mean.lerp_(mean, weight)
+                self.running_var.lerp_(unbiased, weight)
+        scaled = centred * torch.rsqrt(variance + self.eps)[:, None, None]
+        if self.weight is None:
+            return scaled
+        return scaled * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+def share_batch_norm(module: nn.Module) -> None:
+    """Let every batch norm in `module` see the batch of all processes; parameters stay the same."""
+    for child in module.modules():
+        if type(child) is nn.BatchNorm2d:
+            child.__class__ = SharedBatchNorm2d

@@ -1,0 +1,35 @@
+"""Trained models from run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from opteq.models.classifier import Network
+from opteq.options import one_of
+from opteq.train.build import set_tolerances, shaped_model
+from opteq.train.checkpoint import load_checkpoint
+from opteq.train.recipe import ModelSettings
+from opteq.train.run import RunFolder
+from opteq.train.state import load_weights
+
+
+def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:
+    """The trained model of a run, in evaluation mode. It takes images in [0, 1] of the shape it was
+    trained on; `model.class_names` has the names of its classes.
+
+    "best" is the epoch that did best on images kept back for that purpose, or the last epoch if
+    the recipe kept none; "last" is the last checkpoint, finished or not.
+    """
+    one_of("checkpoint", checkpoint, ("best", "last"))
+    folder = RunFolder(Path(run))
+    path = folder.best if checkpoint == "best" else folder.last
+    if checkpoint == "best" and not path.is_file() and folder.last.is_file():
+        path = folder.last
+    tensors, facts = load_checkpoint(path)
+    model = shaped_model(ModelSettings(**facts["model"]), len(facts["classes"]), facts["shape"][0])
+    load_weights(model, tensors, path)
+    set_tolerances(model, facts["tolerance"])
+    model.class_names = tuple(facts["classes"])
+    model.image_shape = tuple(facts["shape"])
+    return model.eval()

@@ -1,0 +1,51 @@
+"""Sums over the steps of an epoch, kept on the device so that no step waits for it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from opteq.data.dataset import VOID
+from opteq.models.classifier import Output
+
+_FIELDS = ("loss", "correct", "labels", "images", "steps", "residual", "unconverged", "solves")
+
+
+class Meter:
+    """Loss, accuracy and how the equilibria went."""
+
+    def __init__(self, device: torch.device, sums: list[float] | None = None) -> None:
+        values = [0.0] * len(_FIELDS) if sums is None else sums
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        self.sums = torch.tensor(values, dtype=dtype, device=device)
+
+    @torch.no_grad()
+    def see(self, loss: Tensor, output: Output, labels: Tensor) -> None:
+        """Take in a batch and its mean loss."""
+        known = labels != VOID if labels.ndim > 1 else torch.ones_like(labels, dtype=torch.bool)
+        count = known.sum()
+        right = ((output.logits.argmax(1) == labels) & known).sum()
+        steps = residual = bad = solves = torch.zeros((), device=self.sums.device)
+        for solution in output.solutions:
+            finite = torch.where(solution.residual.isfinite(), solution.residual, 0.0)
+            steps = steps + solution.steps.sum()
+            residual = residual + finite.sum()
+            bad = bad + (~solution.converged).sum()
+            solves = solves + len(solution.steps)
+        images = torch.full_like(steps, len(labels))
+        row = (loss.detach() * count, right, count, images, steps, residual, bad, solves)
+        self.sums += torch.stack([value.to(self.sums) for value in row])
+
+    def figures(self) -> dict[str, float]:
+        """Means so far; the one place where the device is waited for."""
+        values = dict(zip(_FIELDS, self.sums.tolist(), strict=True))
+        labels, solves = max(values["labels"], 1.0), values["solves"]
+        found = {"loss": values["loss"] / labels, "accuracy": values["correct"] / labels}
+        if solves:
+            found |= {key: values[key] / solves for key in ("steps", "residual", "unconverged")}
+        return found
+
+    @property
+    def images(self) -> float:
+        """Images seen."""
+        return float(self.sums[_FIELDS.index("images")])

@@ -1,0 +1,79 @@
+"""From a recipe to a finished run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from opteq.data.dataset import Data
+from opteq.data.named import load_data
+from opteq.errors import RunError
+from opteq.train.loop import Outcome, Trainer
+from opteq.train.progress import Progress
+from opteq.train.recipe import Recipe
+from opteq.train.run import RunFolder, new_run
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where a run takes place."""
+
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    nodes: int = 1
+
+    def fabric(self, recipe: Recipe) -> Fabric:
+        """Processes on these machines, launched."""
+        count = self.devices
+        if count == "auto" and self.accelerator in ("auto", "cpu"):
+            # On CPUs "auto" is one process with all its threads.
+            import torch
+
+            count = "auto" if torch.cuda.is_available() and self.accelerator == "auto" else 1
+        many = self.nodes > 1 or (isinstance(count, int) and count > 1)
+        try:
+            fabric = Fabric(
+                accelerator=self.accelerator,
+                devices=count,
+                num_nodes=self.nodes,
+                strategy="ddp" if many else "auto",
+                precision=recipe.train.precision,
+            )
+        except (ValueError, RuntimeError) as error:
+            line = " ".join(str(error).split())[:160]
+            raise RunError(f"These devices cannot be used: {line}.", "Check --devices.") from None
+        fabric.launch()
+        return fabric
+
+
+def train(
+    recipe: Recipe,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    data_dir: Path | None = None,
+    data: Data | None = None,
+    machines: Machines | None = None,
+    progress: Progress | None = None,
+    report: bool = True,
+) -> tuple[RunFolder, Outcome]:
+    """Train a recipe into a run folder. Everything is checked before the folder is made."""
+    machines = Machines() if machines is None else machines
+    fabric = machines.fabric(recipe)
+    data = load_data(recipe.data, data_dir) if data is None else data
+    run = RunFolder(run_dir)
+    trainer = Trainer(recipe, data, fabric, run=run, progress=progress)
+    if resume:
+        trainer.resume()
+    elif fabric.is_global_zero:
+        new_run(run_dir, recipe, force=force)
+    fabric.barrier()
+    outcome = trainer.train()
+    if report and outcome.finished and fabric.is_global_zero:
+        from opteq.report.run import write_report
+
+        write_report(run, data)
+    return run, outcome

@@ -1,0 +1,73 @@
+"""The state of a training run as tensors and facts, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opteq.errors import RunError
+from opteq.models.classifier import Network
+
+
+def pack_model(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict under the names that a checkpoint has."""
+    return {f"model/{name}": value for name, value in values.items()}
+
+
+def unpack(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one part of a checkpoint."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put the weights of a checkpoint into a model, or say why they do not fit."""
+    values = unpack("model/", tensors)
+    for name in ("pixel_mean", "pixel_std"):
+        if name in values:
+            setattr(model, name, values[name].clone().to(getattr(model, name).device))
+    try:
+        model.load_state_dict(values)
+    except RuntimeError as error:
+        line = " ".join(str(error).split())[:160]
+        raise RunError(
+            f"{path} does not fit its own recipe ({line}).",
+            "It was written by another version of opteq, or edited: train again.",
+        ) from None
+
+
+def pack_optimiser(
+    optimiser: torch.optim.Optimizer, model: Network
+) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """The tensors and the numbers that an optimiser remembers of each parameter."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    for parameter, state in optimiser.state.items():
+        name = names[id(parameter)]
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimiser/{key}/{name}"] = value
+            elif value is not None:
+                numbers.setdefault(name, {})[key] = value
+    return tensors, numbers
+
+
+def load_optimiser(
+    optimiser: torch.optim.Optimizer,
+    model: Network,
+    tensors: dict[str, Tensor],
+    numbers: dict[str, dict[str, Any]],
+) -> None:
+    """The reverse of `pack_optimiser`."""
+    parameters = dict(model.named_parameters())
+    for name, tensor in unpack("optimiser/", tensors).items():
+        key, parameter = name.split("/", 1)
+        target = parameters[parameter]
+        # Step counters stay on the CPU.
+        placed = tensor.to(target.device) if tensor.ndim else tensor
+        optimiser.state[target][key] = placed
+    for parameter, values in numbers.items():
+        optimiser.state[parameters[parameter]].update(values)
