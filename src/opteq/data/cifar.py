@@ -101,7 +101,7 @@ def load_cifar10_corrupted(
             f"{home / kind}.npy has no severity {severity} (its shape is {images.shape}).",
             "Severities go from 1 to 5, 10,000 images of 32x32x3 each.",
         )
-    chosen = np.ascontiguousarray(images[start : start + 10_000])
+    chosen = np.array(images[start : start + 10_000])
     return MemoryImages(
         torch.from_numpy(chosen).permute(0, 3, 1, 2).contiguous(),
         torch.from_numpy(np.array(labels[start : start + 10_000], dtype=np.int64)),

@@ -16,6 +16,9 @@ from opteq.options import is_number, strict_options
 from opteq.problem import NonNegative, Penalty
 from opteq.problem.similarity import per_sample_sum
 
+# Where a learned alpha starts.
+_START = 0.8
+
 
 @strict_options
 class Affine(nn.Module):
@@ -81,7 +84,7 @@ class Unit(nn.Module):
         self.penalty = NonNegative() if penalty is None else penalty
         self.change, self.mixing = change, mixing
         if alpha == "learned":
-            self.alpha_logit = nn.Parameter(torch.tensor(math.log(0.8 / 0.2)))
+            self.alpha_logit = nn.Parameter(torch.tensor(math.log(_START / (1 - _START))))
         elif is_number(alpha) and 0 < alpha <= 1:
             self.fixed_alpha = float(alpha)
         else:
@@ -104,7 +107,7 @@ class Unit(nn.Module):
         """Lipschitz constant of the unit, for all weights within their norm bounds."""
         alpha = self.alpha
         if isinstance(alpha, Tensor):
-            alpha = float(alpha.detach())
+            alpha = _START if alpha.is_meta else float(alpha.detach())
         inner = self.operator.norm_limit() ** 2
         if self.mixing is not None:
             inner *= self.mixing.norm_limit() ** 2

@@ -108,7 +108,7 @@ def tally(model: Network, batches: Iterable[tuple[Tensor, Tensor]], classes: int
     found = Tally.empty(classes)
     try:
         for x, labels in batches:
-            output = model.run(x)
+            output = model.run(x.to(model.pixel_mean.dtype))
             found.see(output.logits, labels, output.solutions)
     finally:
         model.train(training)

@@ -27,7 +27,7 @@ def learning_curves(records: list[dict[str, Any]]) -> Any:
     axes[0, 1].yaxis.set_major_formatter(PercentFormatter(1.0))
     if all(r["train"]["loss"] > 0 for r in records):
         axes[0, 0].set_yscale("log")
-    axes[0, 0].legend()
+    axes[0, 0].legend(frameon=False)
     return figure
 
 
@@ -49,7 +49,7 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
     axes[0, 1].set_yscale("log")
     axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     axes[0, 2].set_ylim(bottom=-0.0005, top=max(0.01, axes[0, 2].get_ylim()[1]))
-    axes[0, 0].legend()
+    axes[0, 0].legend(frameon=False)
     return figure
 
 
@@ -88,7 +88,7 @@ def sample_figure(sample: Sample) -> Any:
     grid.set_width_ratios(ratios)
     picture = axes[0, 0]
     picture.imshow(sample.image, cmap="gray", vmin=0, vmax=1)
-    picture.set_title("image", fontsize=8)
+    picture.set_title("image\n", fontsize=8)
     for axis, found in zip(axes[0, 1:], maps, strict=False):
         axis.imshow(found.values, cmap="viridis", vmin=found.low, vmax=found.high)
         axis.set_title(found.title, fontsize=8)
@@ -103,9 +103,10 @@ def sample_figure(sample: Sample) -> Any:
         steps = range(1, len(trace.residual) + 1)
         residual.semilogy(steps, trace.residual, color=ACCENT, alpha=shade)
         if trace.objective is not None:
-            objective.plot(steps, trace.objective, color=SECOND, alpha=shade)
+            above = trace.objective - trace.objective.min()
+            objective.semilogy(steps, np.where(above > 0, above, np.nan), color=SECOND, alpha=shade)
     residual.set_title("relative residual", fontsize=8)
-    objective.set_title("hidden objective", fontsize=8)
+    objective.set_title("objective above its minimum", fontsize=8)
     for axis in (residual, objective):
         axis.set_xlabel("step", fontsize=8)
         axis.tick_params(labelsize=7)

@@ -6,7 +6,7 @@ from typing import Any
 
 from opteq.data.dataset import Data
 from opteq.errors import RunError
-from opteq.evaluate.run import require_same_classes, on_test_images
+from opteq.evaluate.run import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.report.page import render, svg
 from opteq.train.load import load

@@ -110,13 +110,14 @@ def _maps(solution: Solution, position: int) -> list[Map]:
         gates = bound.problem.similarity.gates(state)[position]
         if gates.ndim == 3:
             values = gates.mean(0).cpu().numpy()
-            title = f"gates {values.shape[0]}x{values.shape[1]}"
-            return [Map(title, values, float(values.min()), float(values.max()))]
+            low, high = float(values.min()), float(values.max())
+            title = f"gates {values.shape[0]}x{values.shape[1]}\n{low:.2f} to {high:.2f}"
+            return [Map(title, values, low, high)]
     found = []
     for part in as_tuple(state):
         if part.ndim == 4:
             size = torch.linalg.vector_norm(part[position], dim=0).cpu().numpy()
-            title = f"|z| {size.shape[0]}x{size.shape[1]}"
+            title = f"|z| {size.shape[0]}x{size.shape[1]}\n0 to {float(size.max()):.2f}"
             found.append(Map(title, size, 0.0, float(size.max()) or 1.0))
     return found
 

@@ -88,6 +88,13 @@ def write_atomically(path: Path, content: bytes) -> None:
     replace_file(path, write)
 
 
+def _umask() -> int:
+    """What new files of this process may not be; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
 def replace_file(path: Path, write: Callable[[int], None]) -> None:
     """Write beside `path`, sync, move into place, sync the folder."""
     temporary = None
@@ -96,6 +103,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
         temporary = Path(name)
         try:
             write(file)
+            os.fchmod(file, 0o666 & ~_umask())
             os.fsync(file)
         finally:
             os.close(file)

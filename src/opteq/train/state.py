@@ -27,7 +27,7 @@ def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None
     values = unpack("model/", tensors)
     for name in ("pixel_mean", "pixel_std"):
         if name in values:
-            setattr(model, name, values[name].clone().to(getattr(model, name).device))
+            setattr(model, name, values[name].clone().to(getattr(model, name)))
     try:
         model.load_state_dict(values)
     except RuntimeError as error:

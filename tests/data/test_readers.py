@@ -1,0 +1,340 @@
+"""Readers on small files of the official formats, whole and damaged."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from opteq.data import cifar, download, idx
+from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, read_batches
+from opteq.data.dataset import VOID
+from opteq.data.folders import load_image_folder, load_pairs
+from opteq.data.named import list_data, load_data
+from opteq.data.settings import DataSettings
+from opteq.errors import DataError, OptionError, UnknownOptionError
+
+
+def write_idx(path, array):
+    header = b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    content = header + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    home = tmp_path / "fashion-mnist"
+    home.mkdir()
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 20)):
+        images = rng.integers(0, 256, (count, 28, 28))
+        write_idx(home / f"{part}-images-idx3-ubyte.gz", images)
+        write_idx(home / f"{part}-labels-idx1-ubyte", rng.integers(0, 10, count))
+    return home
+
+
+@pytest.fixture
+def cifar10(tmp_path):
+    home = tmp_path / "cifar-10-batches-bin"
+    home.mkdir()
+    rng = np.random.default_rng(0)
+    for name, count in (("data_batch_1", 20), ("data_batch_2", 20), ("test_batch", 10)):
+        records = rng.integers(0, 256, (count, 3073)).astype(np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        (home / f"{name}.bin").write_bytes(records.tobytes())
+    return home
+
+
+@pytest.fixture
+def cifar100(tmp_path):
+    home = tmp_path / "cifar-100-binary"
+    home.mkdir()
+    rng = np.random.default_rng(0)
+    for name in ("train", "test"):
+        records = rng.integers(0, 256, (200, 3074)).astype(np.uint8)
+        records[:, 1] = np.arange(200) % 100
+        records[:, 0] = records[:, 1] // 5
+        (home / f"{name}.bin").write_bytes(records.tobytes())
+    return home
+
+
+def test_digits_are_bundled_and_split_once():
+    from sklearn.datasets import load_digits
+
+    data, reference = load_data("digits"), load_digits()
+    assert (len(data.train), len(data.test)) == (1437, 360)
+    assert data.shape == (1, 8, 8)
+    every = torch.cat([data.train.images, data.test.images])[:, 0]
+    pixels = torch.from_numpy(np.rint(reference.images * 255 / 16)).byte()
+    assert sorted(map(bytes, every.numpy().reshape(-1, 64))) == sorted(
+        map(bytes, pixels.numpy().reshape(-1, 64))
+    )
+    counts = torch.bincount(torch.cat([data.train.labels, data.test.labels]))
+    assert counts.tolist() == np.bincount(reference.target).tolist()
+
+
+def test_idx_files_are_read_zipped_and_plain(fashion, tmp_path):
+    data = load_data("fashion-mnist", tmp_path)
+    assert data.train.images.shape == (30, 1, 28, 28)
+    assert data.test.labels.shape == (20,)
+    rng = np.random.default_rng(0)
+    assert np.array_equal(data.train.images[:, 0].numpy(), rng.integers(0, 256, (30, 28, 28)))
+
+
+def test_cifar_records_are_planes(cifar10, tmp_path):
+    data = load_data("cifar10", tmp_path)
+    assert data.train.images.shape == (40, 3, 32, 32)
+    raw = np.frombuffer((cifar10 / "test_batch.bin").read_bytes(), np.uint8).reshape(10, 3073)
+    assert np.array_equal(
+        data.test.images[3, 1].numpy(), raw[3, 1 + 1024 : 1 + 2048].reshape(32, 32)
+    )
+    assert data.test.labels.tolist() == list(range(10))
+
+
+def test_super_classes_keep_the_fifth_sub_class_back(cifar100, tmp_path):
+    settings = DataSettings(name="cifar100", split="super_classes")
+    data = load_data(settings, tmp_path)
+    assert len(data.classes) == 20
+    assert (len(data.train), len(data.test), len(data.unseen)) == (160, 160, 40)
+    assert data.unseen.labels.bincount().tolist() == [2] * 20
+    fine = load_data("cifar100", tmp_path)
+    kept = {bytes(x) for x in data.unseen.images.numpy().reshape(40, -1)}
+    last = [i for i, label in enumerate(fine.test.labels.tolist()) if label % 5 == 4]
+    assert kept == {bytes(fine.test.images[i].numpy().reshape(-1)) for i in last}
+    assert len(load_data(DataSettings(name="cifar100", labels="coarse"), tmp_path).classes) == 20
+
+
+def test_five_known_classes(cifar10, tmp_path):
+    data = load_data(DataSettings(name="cifar10", split="five_known"), tmp_path)
+    assert data.classes == cifar.CIFAR10_CLASSES[:5]
+    assert data.train.labels.max() == 4
+    assert set(data.unseen.labels.tolist()) == {5, 6, 7, 8, 9}
+
+
+def test_limits_take_the_first_images(cifar10, tmp_path):
+    data = load_data(DataSettings(name="cifar10", limit_train=7, limit_test=3), tmp_path)
+    assert (len(data.train), len(data.test)) == (7, 3)
+
+
+def test_corrupted_images_are_read_by_severity(tmp_path):
+    home = tmp_path / "CIFAR-10-C"
+    home.mkdir()
+    images = np.zeros((50_000, 32, 32, 3), np.uint8)
+    images[20_000:30_000] = 7
+    np.save(home / "fog.npy", images)
+    np.save(home / "labels.npy", np.arange(50_000) % 10)
+    found = cifar.load_cifar10_corrupted(tmp_path, "fog", 3)
+    assert found.images.shape == (10_000, 3, 32, 32)
+    assert bool((found.images == 7).all())
+    with pytest.raises(UnknownOptionError, match="'fog'"):
+        cifar.load_cifar10_corrupted(tmp_path, "frog", 3)
+    with pytest.raises(DataError, match="severity 6"):
+        cifar.load_cifar10_corrupted(tmp_path, "fog", 6)
+
+
+def test_pickled_arrays_are_refused(tmp_path):
+    home = tmp_path / "CIFAR-10-C"
+    home.mkdir()
+    np.save(home / "fog.npy", np.array([object()]), allow_pickle=True)
+    np.save(home / "labels.npy", np.zeros(50_000))
+    with pytest.raises(DataError, match="not an array"):
+        cifar.load_cifar10_corrupted(tmp_path, "fog", 1)
+
+
+def damage_truncate(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def damage_garbage(path):
+    path.write_bytes(b"this is no image" * 10)
+
+
+def damage_empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [damage_truncate, damage_garbage, damage_empty])
+def test_damaged_files_are_named(damage, fashion, cifar10, tmp_path):
+    for name, path in (
+        ("fashion-mnist", fashion / "train-labels-idx1-ubyte"),
+        ("fashion-mnist", fashion / "t10k-images-idx3-ubyte.gz"),
+        ("cifar10", cifar10 / "data_batch_2.bin"),
+    ):
+        before = path.read_bytes()
+        damage(path)
+        with pytest.raises(DataError) as caught:
+            load_data(name, tmp_path)
+        assert path.name in str(caught.value)
+        path.write_bytes(before)
+
+
+def test_labels_outside_the_range_are_refused(fashion, cifar10, tmp_path):
+    write_idx(fashion / "train-labels-idx1-ubyte", np.full(30, 10))
+    with pytest.raises(DataError, match="label 10, outside 0 to 9"):
+        load_data("fashion-mnist", tmp_path)
+    content = bytearray((cifar10 / "test_batch.bin").read_bytes())
+    content[3073] = 77
+    (cifar10 / "test_batch.bin").write_bytes(content)
+    with pytest.raises(DataError, match="label 77"):
+        load_data("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "imagenette"])
+def test_missing_data_offline_says_what_to_put_where(name, tmp_path, monkeypatch):
+    import pooch
+
+    def offline(*args, **options):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(pooch, "retrieve", offline)
+    with pytest.raises(DataError) as caught:
+        load_data(name, tmp_path / "nowhere")
+    text = str(caught.value)
+    assert "http" in text
+    assert str(tmp_path / "nowhere") in text
+    assert "--data-dir" in text
+    with pytest.raises(DataError, match="not on this machine"):
+        load_data(DataSettings(name=name, download=False), tmp_path / "nowhere")
+
+
+def test_a_wrong_checksum_is_not_kept(tmp_path, monkeypatch):
+    import http.server
+    import threading
+
+    class Server(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"something else")
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    archive = download.Archive(
+        f"http://127.0.0.1:{server.server_port}/x.tar.gz", f"md5:{'0' * 32}", "x"
+    )
+    with pytest.raises(DataError, match="checksum"):
+        download.find_or_fetch("x", tmp_path, [archive])
+    assert list(tmp_path.iterdir()) == []
+    server.shutdown()
+    server.server_close()
+
+
+def make_folder(root, size=(20, 16)):
+    for part in ("train", "val"):
+        for i, name in enumerate(("cat", "dog")):
+            folder = root / part / name
+            folder.mkdir(parents=True)
+            for k in range(3):
+                Image.new("RGB", size, (100 * i + 50, 10 * k, 0)).save(folder / f"{k}.png")
+    return root
+
+
+def test_image_folders_are_read_at_one_size(tmp_path):
+    data = load_image_folder(make_folder(tmp_path), size=8)
+    assert data.classes == ("cat", "dog")
+    image, label = data.train.read(5)
+    assert image.shape == (3, 8, 8)
+    assert image[:, 0, 0].tolist() == [150, 20, 0]
+    assert int(label) == 1
+    mean, _ = pixel_statistics(data.train)
+    torch.testing.assert_close(mean, torch.tensor([100.0, 10.0, 0.0]) / 255)
+
+
+def test_undecodable_files_stop_or_are_counted(tmp_path):
+    data = load_image_folder(make_folder(tmp_path), size=8)
+    bad = tmp_path / "train" / "cat" / "1.png"
+    damage_truncate(bad)
+    bad.write_bytes(bad.read_bytes()[:20])
+    batches = evaluation_batches(6, 4)
+    with pytest.raises(DataError, match=r"1\.png is not an image"):
+        list(read_batches(data.train, batches, device=torch.device("cpu")))
+    skipped = Skipped()
+    found = list(
+        read_batches(
+            data.train,
+            batches,
+            device=torch.device("cpu"),
+            undecodable="skip",
+            skipped=skipped,
+        )
+    )
+    assert sum(len(x) for x, _ in found) == 5
+    assert skipped.paths == {str(bad)}
+
+
+def test_workers_read_the_same(tmp_path):
+    data = load_image_folder(make_folder(tmp_path), size=8)
+    batches = evaluation_batches(6, 2)
+    results = [
+        list(read_batches(data.train, batches, device=torch.device("cpu"), workers=n))
+        for n in (0, 2)
+    ]
+    for (x, y), (other, labels) in zip(*results, strict=True):
+        assert torch.equal(x, other)
+        assert torch.equal(y, labels)
+
+
+def test_folders_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(DataError, match="train and val"):
+        load_image_folder(tmp_path, size=8)
+    make_folder(tmp_path)
+    (tmp_path / "val" / "cow").mkdir()
+    with pytest.raises(DataError, match="'cow'"):
+        load_image_folder(tmp_path, size=8)
+
+
+def make_pairs(root, value=3):
+    for name in ("images", "labels"):
+        (root / name).mkdir()
+    for k in range(10):
+        Image.new("RGB", (12, 8), (k, 0, 0)).save(root / "images" / f"{k:02}.png")
+        Image.new("L", (12, 8), 11 if k == 0 else value).save(root / "labels" / f"{k:02}.png")
+
+
+def test_label_maps_follow_their_images(tmp_path):
+    make_pairs(tmp_path)
+    data = load_pairs(tmp_path, classes=11, void=(11,), size=(4, 6))
+    assert (len(data.train), len(data.test)) == (8, 2)
+    image, labels = data.train.read(0)
+    assert image.shape == (3, 4, 6)
+    assert bool((labels == VOID).all())
+    assert bool((data.train.read(1)[1] == 3).all())
+
+
+def test_label_maps_with_strange_classes_are_named(tmp_path):
+    make_pairs(tmp_path, value=12)
+    data = load_pairs(tmp_path, classes=11, void=(11,))
+    with pytest.raises(DataError, match=r"01\.png has the label 12"):
+        data.train.read(1)
+    (tmp_path / "labels" / "03.png").unlink()
+    with pytest.raises(DataError, match=r"03\.png has no label map"):
+        load_pairs(tmp_path, classes=11)
+
+
+def test_statistics_equal_numpy():
+    data = load_data("digits")
+    mean, std = pixel_statistics(data.train)
+    pixels = data.train.images.double().numpy() / 255
+    np.testing.assert_allclose(mean.numpy(), [pixels.mean()], rtol=1e-6)
+    np.testing.assert_allclose(std.numpy(), [pixels.std()], rtol=1e-6)
+
+
+def test_names_are_known():
+    assert "digits" in list_data()
+    with pytest.raises(UnknownOptionError, match="'cifar10'"):
+        load_data("cifar1")
+    with pytest.raises(OptionError, match="super-classes"):
+        load_data(DataSettings(name="digits", split="super_classes"))
+
+
+def test_debian_package_is_found():
+    place = idx.DEBIAN["fashion-mnist"]
+    if not place.is_dir():
+        pytest.skip("Debian's dataset-fashion-mnist is not installed")
+    data = load_data(DataSettings(name="fashion-mnist", download=False), place.parent)
+    assert (len(data.train), len(data.test)) == (60_000, 10_000)

@@ -1,0 +1,284 @@
+"""Training: what is learnt, that it repeats, and that it can be interrupted anywhere."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import opteq
+from opteq.errors import RecipeError, RunError
+from opteq.train.checkpoint import load_checkpoint
+from opteq.train.loop import Trainer
+from opteq.train.progress import Progress
+from opteq.train.recipe import load_recipe
+from opteq.train.run import RunFolder, free_name, latest_run
+from opteq.train.session import Machines, train
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("data.limit_train=128", "data.limit_test=64", "train.batch_size=32", "train.epochs=2")
+
+
+def small(*changes, recipe="geq_digits"):
+    return load_recipe(recipe, [*SMALL, *changes])
+
+
+def run(tmp_path, *changes, recipe="geq_digits", name="run"):
+    folder, outcome = train(small(*changes, recipe=recipe), tmp_path / name, report=False)
+    return folder, outcome
+
+
+def equal_states(one, other):
+    a, b = (load_checkpoint(folder.last)[0] for folder in (one, other))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+VARIANTS = {
+    "plain": (),
+    "averaged": ("train.ema=0.9",),
+    "sgd": ("train.optimiser.name=sgd", "train.optimiser.nesterov=true", "train.clip=1.0"),
+    "adversarial": ("train.adversarial.steps=2",),
+    "smoothed": ("train.loss.label_smoothing=0.1", "augment.rand_augment=1"),
+    "jacobian": ("train.loss.jacobian=0.1",),
+    "regularised": ("train.loss.regularizer=squared_norm",),
+    "tolerance": ("train.solve.tolerance=1e-1", "train.solve.final_tolerance=1e-3"),
+    "validated": ("data.validation=0.25",),
+}
+
+
+class StopAfter(Progress):
+    """Presses Ctrl-C after some steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def press(self):
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    def arrange(steps):
+        counter = StopAfter(steps)
+        original = Trainer._train_step
+
+        def counted(self, *arguments):
+            original(self, *arguments)
+            counter.press()
+
+        monkeypatch.setattr(Trainer, "_train_step", counted)
+
+    return arrange
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_interrupted_and_resumed_is_bitwise_the_same(name, tmp_path, stop_after, monkeypatch):
+    changes = VARIANTS[name]
+    whole, outcome = run(tmp_path, *changes, name="whole")
+    assert outcome.finished
+    stop_after(2)
+    parts, outcome = run(tmp_path, *changes, name="parts")
+    assert not outcome.finished
+    assert load_checkpoint(parts.last)[1]["step"] == 2
+    stop_after(3)
+    _, outcome = train(parts.recipe, parts.path, resume=True, report=False)
+    assert not outcome.finished
+    assert load_checkpoint(parts.last)[1]["step"] == 5
+    monkeypatch.undo()
+    _, outcome = train(parts.recipe, parts.path, resume=True, report=False)
+    assert outcome.finished
+    assert equal_states(whole, parts)
+    for a, b in zip(whole.metrics(), parts.metrics(), strict=True):
+        assert {k: v for k, v in a.items() if k not in ("seconds", "images_per_second")} == {
+            k: v for k, v in b.items() if k not in ("seconds", "images_per_second")
+        }
+    best = [load_checkpoint(folder.best)[0] for folder in (whole, parts)]
+    assert all(torch.equal(best[0][k], best[1][k]) for k in best[0])
+
+
+def test_the_same_seed_repeats_and_another_does_not(tmp_path):
+    folders = [
+        run(tmp_path, f"seed={seed}", "augment.flip=true", name=str(i))[0]
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    assert equal_states(folders[0], folders[1])
+    assert not equal_states(folders[0], folders[2])
+
+
+def test_terms_of_the_loss_change_what_is_learnt(tmp_path):
+    folders = {
+        name: run(tmp_path, *VARIANTS[name], name=name)[0]
+        for name in ("plain", "adversarial", "smoothed", "jacobian", "regularised")
+    }
+    for name, folder in folders.items():
+        assert name == "plain" or not equal_states(folders["plain"], folder)
+
+
+def test_jacobian_term_is_the_mean_square_of_the_jacobian():
+    from opteq.train.objective import jacobian_size
+
+    torch.manual_seed(0)
+    model = opteq.create_model("geq_digits").double().eval()
+    layer = model.body.layers[1]
+    u = model.body.injections[1](torch.rand(1, 32, 4, 4, dtype=torch.float64))
+    solution = layer.solve(u.detach())
+    size = solution.state.numel()
+    dense = torch.autograd.functional.jacobian(
+        lambda z: solution.map(z.view_as(solution.state)).flatten(),
+        solution.state.detach().flatten(),
+    )
+    exact = float(dense.square().sum()) / size
+    estimates = torch.stack([jacobian_size(solution).detach() for _ in range(300)])
+    error = 4 * float(estimates.std()) / 300**0.5
+    assert float(estimates.mean()) == pytest.approx(exact, abs=error)
+
+
+def test_attacks_stay_within_their_box_and_raise_the_loss():
+    from opteq.train.objective import cross_entropy, projected_gradient
+    from opteq.train.recipe import AdversarialSettings
+
+    torch.manual_seed(0)
+    model = opteq.create_model("geq_digits")
+    x, y = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
+    moved = projected_gradient(model, x, y, AdversarialSettings(steps=5, epsilon=0.1))
+    assert float((moved - x).abs().max()) <= 0.1 + 1e-6
+    assert 0 <= float(moved.min()) <= float(moved.max()) <= 1
+    assert model.training
+    with torch.no_grad():
+        model.eval()
+        assert float(cross_entropy(model(moved), y)) > float(cross_entropy(model(x), y))
+
+
+def test_best_is_chosen_on_images_kept_back(tmp_path):
+    folder, _ = run(tmp_path, "data.validation=0.25", "train.epochs=4")
+    records = folder.metrics()
+    scores = [record["validation"]["accuracy"] for record in records]
+    facts = load_checkpoint(folder.best)[1]
+    assert facts["records"][-1]["epoch"] == scores.index(max(scores)) + 1
+    assert records[0]["validation"]["images"] == 32
+
+
+def test_a_trained_model_is_loaded_ready(tmp_path):
+    folder, outcome = run(tmp_path)
+    model = opteq.load(folder.path)
+    assert not model.training
+    assert model.class_names == tuple("0123456789")
+    x = torch.rand(4, 1, 8, 8)
+    outcome.model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), outcome.model(x), rtol=1e-3, atol=1e-3)
+    assert model.body.layers[0].solver.tol == 1e-4
+
+
+def test_runs_are_never_overwritten(tmp_path):
+    folder, _ = run(tmp_path)
+    before = folder.last.read_bytes()
+    with pytest.raises(RunError, match="exists already"):
+        run(tmp_path)
+    assert folder.last.read_bytes() == before
+    stranger = tmp_path / "mine"
+    stranger.mkdir()
+    (stranger / "thesis.txt").write_text("precious")
+    with pytest.raises(RunError, match="not the folder of a run"):
+        train(small(), stranger, force=True, report=False)
+    assert (stranger / "thesis.txt").read_text() == "precious"
+    train(small("seed=5"), folder.path, force=True, report=False)
+    assert folder.recipe.seed == 5
+
+
+def test_nothing_is_written_when_the_model_does_not_fit(tmp_path):
+    with pytest.raises(RecipeError, match="does not take the images"):
+        train(small("model.options.sides=[16, 8]"), tmp_path / "x")
+    with pytest.raises(RecipeError, match="model"):
+        train(small("model.options.middle=[8]"), tmp_path / "x")
+    with pytest.raises(RecipeError, match="segmentation"):
+        train(small("model.name=opteq_segment_tiny"), tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_runs_are_found_by_name(tmp_path):
+    assert free_name(tmp_path, "a") == tmp_path / "a"
+    first, _ = run(tmp_path, name="a")
+    assert free_name(tmp_path, "a") == tmp_path / "a-2"
+    assert latest_run(tmp_path, "a") == first.path
+    with pytest.raises(RunError, match="no run of b"):
+        latest_run(tmp_path, "b")
+
+
+def test_a_run_of_another_version_is_refused(tmp_path, monkeypatch):
+    folder, _ = run(tmp_path)
+    tensors, facts = load_checkpoint(folder.last)
+    monkeypatch.setattr("opteq.train.checkpoint.FORMAT", 2)
+    with pytest.raises(RunError, match="version"):
+        opteq.load(folder.path, "last")
+    monkeypatch.undo()
+    del tensors["model/head.bias"]
+    from opteq.train.checkpoint import save_checkpoint
+
+    facts.pop("format")
+    save_checkpoint(folder.last, tensors, facts)
+    with pytest.raises(RunError, match="does not fit"):
+        opteq.load(folder.path, "last")
+
+
+def test_models_that_solve_nothing_train_too(tmp_path):
+    folder, outcome = run(tmp_path, recipe="resnet_digits")
+    assert outcome.finished
+    assert "steps" not in folder.metrics()[-1]["test"]
+
+
+def test_segmentation_trains(tmp_path):
+    changes = (
+        "model.name=opteq_segment_tiny",
+        "model.options.gradient=one_step",
+        "data.name=fake",
+        "data.shape=[3,24,32]",
+        "data.classes=3",
+        "data.segmentation=true",
+        "augment.crop=2",
+    )
+    folder, outcome = run(tmp_path, *changes)
+    assert outcome.finished
+    assert 0 <= folder.metrics()[-1]["test"]["mean_iou"] <= 1
+
+
+def test_two_processes_learn_what_one_learns(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    script = ROOT / "benchmarks" / "reliability" / "processes.py"
+    done = subprocess.run(
+        [sys.executable, script, "geq_digits"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "largest difference" in done.stdout
+
+
+def test_killed_runs_lose_nothing():
+    """The short form of the script; the long one is for those who have ten minutes."""
+    script = ROOT / "benchmarks" / "reliability" / "kill.py"
+    done = subprocess.run(
+        [sys.executable, script, "--kills", "3"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 kills" in done.stdout
+    assert "0 unreadable checkpoints, 0 losses, bitwise equal" in done.stdout
+
+
+def test_devices_that_are_not_there_are_refused():
+    with pytest.raises(RunError, match="cannot be used"):
+        Machines(accelerator="cuda", devices=4).fabric(small())
+
+
+def test_folders_that_are_no_runs_are_told(tmp_path):
+    with pytest.raises(RunError, match="not the folder of a run"):
+        _ = RunFolder(tmp_path).recipe
+    with pytest.raises(RunError, match="does not exist"):
+        opteq.load(tmp_path)
