@@ -6,8 +6,8 @@ STAMP := $(VENV)/.installed
 
 .PHONY: run test setup format lint types pytest clean
 
-run: setup  ## Solve a GEQ problem on real digits and draw its objective and residual falling.
-	$(BIN)/python examples/solve_digits.py --output runs/solve_digits.png
+run: setup  ## Train GEQ on the bundled digits and write its report.
+	$(BIN)/opteq train
 
 test: lint types pytest  ## Every check: format, lint, types, tests.
 

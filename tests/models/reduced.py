@@ -43,7 +43,8 @@ def _deep(options: Options, side: int) -> tuple[Options, int]:
 def _mdeq(options: Options, side: int) -> tuple[Options, int]:
     scales = len(options["channels"])
     side = 2 ** (scales + 1)
-    return {"channels": (4,) * scales, "head": (2,) * scales, "final": 8, "side": side}, side
+    small = {"channels": (4,) * scales, "head": (2,) * scales, "final": 8, "side": side}
+    return small, side * 2 ** options.get("reductions", 0)
 
 
 REDUCTIONS: dict[str, Callable[[Options, int], tuple[Options, int]]] = {
@@ -85,12 +86,14 @@ class Reduced:
         return x, torch.from_numpy(data.target[:count]).long()
 
 
-def reduced(name: str) -> Reduced:
+def reduced(name: str, **changes: Any) -> Reduced:
+    """A registered model, or that model with some options changed, made small."""
     found = entry(name)
-    options, side = REDUCTIONS[found.builder](dict(found.options), found.input_shape[1])
-    if "classes" in found.options:
-        options["classes"] = min(10, found.options["classes"])
-    return Reduced(name, options, (found.input_shape[0], side, side))
+    whole = {**found.options, **changes}
+    options, side = REDUCTIONS[found.builder](whole, found.input_shape[1])
+    if "classes" in whole:
+        options["classes"] = min(10, whole["classes"])
+    return Reduced(name, {**changes, **options}, (found.input_shape[0], side, side))
 
 
 def is_equilibrium(name: str) -> bool:

@@ -23,20 +23,21 @@ def compare(
     trained again, so a comparison that was stopped goes on when it is started again."""
     from rich.console import Console
 
+    from opteq.train.recipe import load_recipe
+
+    loaded = [load_recipe(name, overrides or []) for name in recipes]
     from opteq.report.compare import comparison_table, write_comparison
     from opteq.train.compare import run_comparison
     from opteq.train.progress import progress_for
-    from opteq.train.recipe import load_recipe
 
     console = Console()
-    loaded = [load_recipe(name, overrides or []) for name in recipes]
     rows = run_comparison(
         loaded,
         seeds=seeds,
         output=output,
         data_dir=data_dir,
         progress=lambda: progress_for(console),
-        announce=lambda text: console.print(text, highlight=False, soft_wrap=True),
+        announce=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
     )
     if rows is None:
         console.print("Stopped and saved. Give the same command to go on.")

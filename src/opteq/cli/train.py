@@ -39,21 +39,17 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing until the end.")] = False,
 ) -> None:
     """Train a model; writes a run folder with checkpoints, metrics and report.html."""
-    from rich.console import Console
-
     from opteq.errors import OptionError
-    from opteq.train.progress import Progress, progress_for
-    from opteq.train.recipe import load_recipe
-    from opteq.train.run import RunFolder, free_name, latest_run
-    from opteq.train.session import Machines
-    from opteq.train.session import train as run_training
 
-    console = Console()
-    changes = overrides or []
+    # What is wrong is told before anything heavy is imported.
     if devices != "auto" and not devices.isdecimal():
         raise OptionError(f"--devices {devices!r} is not a number.", "Give a number, or auto.")
     if resume and force:
         raise OptionError("--resume and --force contradict each other.", "Give one of them.")
+    from opteq.train.recipe import load_recipe
+    from opteq.train.run import RunFolder, free_name, latest_run
+
+    changes = overrides or []
     if resume:
         folder = run_dir or latest_run(Path("runs"), recipe or "geq_digits")
         settings = RunFolder(folder).recipe
@@ -66,6 +62,13 @@ def train(
         settings = load_recipe(recipe or "geq_digits", changes)
         folder = run_dir or free_name(Path("runs"), settings.name)
         _refuse_taken(folder, force)
+    from rich.console import Console
+
+    from opteq.train.progress import Progress, progress_for
+    from opteq.train.session import Machines
+    from opteq.train.session import train as run_training
+
+    console = Console()
     machines = Machines(accelerator, int(devices) if devices != "auto" else "auto", nodes)
     run, outcome = run_training(
         settings,

@@ -57,6 +57,7 @@ def _cut(x: Tensor, padding: int, rows: Tensor, columns: Tensor, value: float) -
     row_index = rows[:, None] + torch.arange(height, device=x.device)
     column_index = columns[:, None] + torch.arange(width, device=x.device)
     sample = torch.arange(len(x), device=x.device)[:, None, None]
-    return padded.movedim(1, -1)[sample, row_index[:, :, None], column_index[:, None, :]].movedim(
-        -1, 1
-    )
+    places = padded.movedim(1, -1)[sample, row_index[:, :, None], column_index[:, None, :]]
+    # Back in the usual order in memory: torch 2.13 crashes in the backward pass of some narrow
+    # convolutions of channels-last images, as which those with one channel may count.
+    return places.movedim(-1, 1).clone(memory_format=torch.contiguous_format)

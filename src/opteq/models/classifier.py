@@ -7,11 +7,13 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from opteq.equilibrium.base import as_tuple
 from opteq.errors import ShapeError
 from opteq.layer import Equilibrium
 from opteq.operators import AveragePool
+from opteq.options import whole
 from opteq.solve import Solution
 
 
@@ -166,10 +168,18 @@ class Classifier(Network):
 
 
 class PooledHead(nn.Linear):
-    """The mean over all places, then a linear map."""
+    """The mean over all places, or over each of `grid` x `grid` parts of the image, then a linear
+    map."""
+
+    def __init__(self, channels: int, classes: int, grid: int = 1) -> None:
+        super().__init__(channels * whole("head_grid", grid, least=1) ** 2, classes)
+        self.grid = grid
 
     def forward(self, features: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(features.mean((2, 3)))
+        if self.grid == 1:
+            return super().forward(features.mean((2, 3)))
+        pooled = functional.adaptive_avg_pool2d(features, self.grid)
+        return super().forward(pooled.flatten(1))
 
 
 def to_side(z: Tensor, side: int) -> Tensor:

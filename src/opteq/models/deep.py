@@ -10,7 +10,7 @@ from opteq.equilibrium import Chain, Unit
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Network, Single, Stem
+from opteq.models.classifier import Classifier, Network, PooledHead, Single, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.models.resnet import ResNetFeatures
 from opteq.models.segmenter import Segmenter
@@ -34,6 +34,7 @@ def deep_opteq(
     extractor: Extractor | None = None,
     unit: UnitKind = "convolution",
     head: Literal["pooled", "convolutions"] = "pooled",
+    head_grid: int = 1,
     alpha: float | Literal["learned"] = 0.8,
     regularizer: Regularizer | None = None,
     regularizer_weight: float = 0.1,
@@ -47,7 +48,8 @@ def deep_opteq(
     For `task="segmentation"` an FCN head gives a class for each pixel [OptEq section 7.5];
     `reductions` convolutions of stride 2 stand in front of the chain. For ImageNet the features
     come from an `extractor`, the first two stages of a ResNet, W and U are depthwise-separable, and
-    the head is made of 1x1 convolutions [OptEq table 6].
+    the head is made of 1x1 convolutions [OptEq table 6]; the pooled head sees the mean of each of
+    `head_grid` x `head_grid` parts of the image.
 
     `regularizer` goes inside the map (R* in the paper); for the choice among equilibria (R-dagger)
     give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the paper.
@@ -78,8 +80,11 @@ def deep_opteq(
         stem = _extractor(extractor, in_channels, channels)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)
-    rich = _convolutions(channels, classes) if head == "convolutions" else None
-    return Classifier(stem, body, channels, classes, head=rich)
+    if head == "convolutions":
+        top: nn.Module = _convolutions(channels, classes)
+    else:
+        top = PooledHead(channels, classes, head_grid)
+    return Classifier(stem, body, channels, classes, head=top)
 
 
 def _operator(unit: UnitKind, channels: int, width: int, norm_bound: float) -> LinearOperator:

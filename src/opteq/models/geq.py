@@ -9,7 +9,7 @@ from torch import nn
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Parallel, Stem
+from opteq.models.classifier import Classifier, Parallel, PooledHead, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
@@ -41,6 +41,7 @@ def geq(
     reductions: int = 0,
     kernel: Kernel = "gaussian",
     gamma: float | Literal["mean", "minimum", "learned"] = "mean",
+    head_grid: int = 1,
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
@@ -50,7 +51,8 @@ def geq(
 
     `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
     "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
-    the channels of the state.
+    the channels of the state. The head sees the mean of each of `head_grid` x `head_grid` parts of
+    the image, in the paper of the whole.
     """
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
     if len(middle) != len(sides):
@@ -77,7 +79,8 @@ def geq(
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
     stem = Stem(in_channels, channels, reductions=reductions)
     body = Parallel(injections, layers, sides, common_side=min(sides))
-    return Classifier(stem, body, channels, classes)
+    head = PooledHead(channels, classes, head_grid)
+    return Classifier(stem, body, channels, classes, head=head)
 
 
 def _sigmoid(W: Conv2d) -> Sigmoid:

@@ -8,7 +8,7 @@ from opteq.equilibrium import Branch, Branches
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, OneStep
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Single, Stem
+from opteq.models.classifier import Classifier, PooledHead, Single, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.operators import AveragePool, Conv2d, LinearOperator
 from opteq.options import one_of
@@ -30,6 +30,7 @@ def mopteq(
     heritage: bool = True,
     perturbation: float = 0.0,
     fusion: Literal["sum", "average", "conv"] = "sum",
+    head_grid: int = 1,
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
@@ -38,6 +39,7 @@ def mopteq(
     """Branches at `sides`, coupled in a loop by heritage and diversity, or not at all (POptEq).
 
     `perturbation` is the size of the paper's perturbation enhancement in training (0.1 there).
+    The head sees the mean of each of `head_grid` x `head_grid` parts of the image.
     """
     one_of("coupling", coupling, ("loop", "none"))
     one_of("fusion", fusion, ("sum", "average", "conv"))
@@ -64,4 +66,5 @@ def mopteq(
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
     stem = Stem(in_channels, channels, reductions=reductions)
-    return Classifier(stem, body, body.out_channels, classes)
+    head = PooledHead(body.out_channels, classes, head_grid)
+    return Classifier(stem, body, body.out_channels, classes, head=head)

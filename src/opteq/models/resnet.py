@@ -119,15 +119,18 @@ def resnet(
     widening: int = 1,
     task: Literal["classification", "segmentation"] = "classification",
     dilated: bool = False,
+    head_grid: int = 1,
 ) -> ResNet:
     """ResNet-18, ResNet-50 or Wide-ResNet-50, with the 3x3 stem for small images or the 7x7 one for
-    ImageNet. For `task="segmentation"` an FCN head gives a class for each pixel."""
+    ImageNet. For `task="segmentation"` an FCN head gives a class for each pixel;
+    otherwise the head sees the mean of each of `head_grid` x `head_grid` parts of the image."""
     one_of("task", task, ("classification", "segmentation"))
     features = ResNetFeatures(
         depth, stem=stem, in_channels=in_channels, width=width, widening=widening, dilated=dilated
     )
-    kind = FCNHead if task == "segmentation" else PooledHead
-    return ResNet(features, kind(features.out_channels, classes))
+    if task == "segmentation":
+        return ResNet(features, FCNHead(features.out_channels, classes))
+    return ResNet(features, PooledHead(features.out_channels, classes, head_grid))
 
 
 def convolution(

@@ -1,0 +1,226 @@
+"""The commands, as a user types them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from opteq.cli.app import app
+
+SMALL = ["--set", "data.limit_train=128", "--set", "data.limit_test=64", "--set", "train.epochs=1"]
+
+
+def opteq(*arguments, cwd=None, data=None):
+    """In a process of its own: (exit code, output, complaints)."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    if data is not None:
+        environment["OPTEQ_DATA"] = str(data)
+    done = subprocess.run(
+        [sys.executable, "-m", "opteq.cli.app", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_inside(*arguments):
+    """In this process, where importing has been paid for."""
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    code, output, complaint = opteq("train", "geq_digits", "--run-dir", folder, *SMALL)
+    assert code == 0, complaint
+    return folder, output
+
+
+def test_training_writes_a_whole_run_folder(trained):
+    folder, output = trained
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "recipe.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "last.safetensors",
+        "best.safetensors",
+        "report.html",
+    }
+    assert "epoch   1/1" in output
+    assert "test accuracy" in output
+    assert str(folder / "report.html") in output
+    assert json.loads((folder / "environment.json").read_text())["opteq"]
+
+
+def test_the_report_is_self_contained_and_whole(trained):
+    text = (trained[0] / "report.html").read_text()
+    outside = re.findall(r"""(?:src|href)=["'](?!#)(?!data:)[^"']+|@import|url\((?!#)[^)]+""", text)
+    assert outside == []
+    for words in ("test accuracy", "Learning", "Inside the model", "Confusion", "How to repeat it"):
+        assert words in text
+    assert text.count("<svg") >= 6
+    assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).lower()
+
+
+def test_evaluation_repeats_the_test_of_the_training(trained):
+    folder, _ = trained
+    result = run_inside("evaluate", folder, "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["test"]
+    assert found["accuracy"] == last["accuracy"]
+    assert found["loss"] == pytest.approx(last["loss"], rel=1e-5)
+    confusion = np.array(found["confusion"])
+    assert confusion.sum() == found["images"] == 64
+    assert np.trace(confusion) / 64 == found["accuracy"]
+    limited = json.loads(run_inside("evaluate", folder, "--json", "--limit", 10).stdout)
+    assert limited["images"] == 10
+    assert "10 of 64" in limited["protocol"]
+    printed = run_inside("evaluate", folder).stdout
+    assert "Confusion" in printed
+    assert "steps" in printed
+
+
+def test_own_images_are_classified(trained, tmp_path):
+    good, bad = tmp_path / "digit.png", tmp_path / "not.png"
+    Image.new("L", (60, 40), 200).save(good)
+    bad.write_text("no image")
+    result = run_inside("predict", trained[0], good, "--top", 2)
+    assert result.exit_code == 0
+    assert re.search(r"digit\.png: \d [\d.]+%, \d [\d.]+%", result.stdout)
+    code, output, complaint = opteq("predict", trained[0], bad, good)
+    assert code == 2
+    assert "digit.png" in output
+    assert "not.png is not an image" in complaint
+    assert "Traceback" not in complaint
+
+
+def test_lists_are_complete_and_fast():
+    from opteq.models import list_models
+    from opteq.train.summaries import list_recipes
+
+    assert len(run_inside("list", "models").stdout.splitlines()) == len(list_models())
+    assert len(run_inside("list", "recipes").stdout.splitlines()) == len(list_recipes())
+    assert "cifar10" in run_inside("list", "data").stdout
+    assert "geq_digits" in run_inside("list", "models", "geq*").stdout
+    for arguments in (("--help",), ("list", "models"), ("list", "recipes"), ("train", "--help")):
+        times = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            assert opteq(*arguments)[0] == 0
+            times.append(time.perf_counter() - begun)
+        # Half a second is the aim; tests share the machine with others.
+        assert min(times) < 1.5, arguments
+
+
+def test_listing_does_not_import_torch():
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from opteq.cli.app import app\n"
+        "for words in (['--help'], ['list', 'models'], ['list', 'recipes'], ['list', 'data']):\n"
+        "    assert CliRunner().invoke(app, words).exit_code == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_doctor_finds_the_installation_in_order():
+    result = run_inside("doctor")
+    assert result.exit_code == 0
+    assert "self-test" in result.stdout
+    assert "good" in result.stdout
+
+
+BAD = {
+    "unknown recipe": (["train", "geq_digit"], "'geq_digits'"),
+    "unknown key": (["train", "--set", "train.epoch=1"], "'epochs'"),
+    "wrong type": (["train", "--set", "train.epochs=many"], "train.epochs"),
+    "out of range": (["train", "--set", "train.epochs=-3"], "greater than"),
+    "unknown model option": (["train", "--set", "model.options.gama=1"], "'gamma'"),
+    "contradiction": (["train", "--resume", "--force"], "contradict"),
+    "devices": (["train", "--devices", "two"], "not a number"),
+    "nothing to resume": (["train", "--resume"], "no run of geq_digits"),
+    "missing data": (
+        ["train", "geq_cifar10_5m", "--set", "data.download=false"],
+        "cifar-10-binary.tar.gz",
+    ),
+    "no run": (["evaluate", "nowhere"], "not the folder of a run"),
+    "unknown suite": (["evaluate", "nowhere", "--suite", "acuracy"], "'accuracy'"),
+    "unknown list": (["list", "modles"], "'models'"),
+    "compared twice": (["compare", "geq_digits", "geq_digits"], "twice"),
+    "missing recipe file": (["train", "none.yaml"], "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_line_and_writes_nothing(name, tmp_path):
+    arguments, words = BAD[name]
+    code, output, complaint = opteq(*arguments, cwd=tmp_path, data=tmp_path / "data")
+    assert code == 2
+    assert complaint.count("\n") == 1
+    assert complaint.startswith("opteq: ")
+    assert words in complaint
+    assert "Traceback" not in output + complaint
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_read_only_place_is_told(tmp_path):
+    if os.geteuid() == 0:
+        place = Path("/proc/none")
+    else:
+        place = tmp_path / "locked"
+        place.mkdir(mode=0o500)
+    code, _, complaint = opteq("train", "--run-dir", place / "run", *SMALL)
+    assert code == 2
+    assert "cannot be made" in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(trained[0], copy)
+    path = copy / "best.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    (copy / "last.safetensors").write_bytes(b"short")
+    for arguments in (("evaluate", copy), ("train", "--resume", "--run-dir", copy)):
+        code, _, complaint = opteq(*arguments)
+        assert code == 2
+        assert "damaged" in complaint
+        assert complaint.count("\n") == 1
+    assert path.read_bytes() == bytes(content)
+
+
+def test_comparisons_go_on_where_they_stopped(tmp_path):
+    arguments = ["compare", "opteq_single_digits", "resnet_digits", "--seeds", "2", *SMALL]
+    arguments += ["--output", tmp_path / "c"]
+    result = run_inside(*arguments)
+    assert result.exit_code == 0, result.output
+    table = (tmp_path / "c" / "table.md").read_text()
+    assert "opteq_single_digits" in table
+    assert "+-" in table
+    assert (tmp_path / "c" / "report.html").is_file()
+    rows = (tmp_path / "c" / "table.csv").read_text().splitlines()
+    assert len(rows) == 3
+    stamp = (tmp_path / "c" / "resnet_digits-seed1" / "last.safetensors").stat().st_mtime_ns
+    again = run_inside(*arguments)
+    assert again.exit_code == 0
+    assert (tmp_path / "c" / "table.csv").read_text().splitlines() == rows
+    assert (tmp_path / "c" / "resnet_digits-seed1" / "last.safetensors").stat().st_mtime_ns == stamp
