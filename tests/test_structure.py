@@ -19,6 +19,7 @@ ROOT = Path(opteq.__file__).parent
 FLOW = [
     "errors",
     "options",
+    "settings",
     "operators",
     "problem",
     "equilibrium",
@@ -26,6 +27,11 @@ FLOW = [
     "gradient",
     "layer",
     "models",
+    "data",
+    "train",
+    "evaluate",
+    "report",
+    "cli",
 ]
 PUBLIC = {
     "opteq.operators": ["Dense", "Conv2d"],
@@ -42,7 +48,7 @@ PUBLIC = {
     ],
     "opteq.solve": ["solve", "Picard", "Anderson", "Broyden", "ForwardBackward"],
     "opteq.gradient": ["Implicit", "Phantom", "OneStep", "Unrolled"],
-    "opteq": ["Equilibrium", "create_model", "list_models"],
+    "opteq": ["Equilibrium", "create_model", "list_models", "load"],
 }
 
 

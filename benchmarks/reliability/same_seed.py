@@ -19,7 +19,7 @@ SETTINGS = ("train.epochs=2", "data.limit_train=320", "data.limit_test=64", "aug
 
 def weights(recipe: str, seed: int, folder: Path) -> dict[str, torch.Tensor]:
     settings = load_recipe(recipe, [*SETTINGS, f"seed={seed}"])
-    run, _ = train(settings, folder, report=False)
+    run, _ = train(settings, folder)
     return load_checkpoint(run.last)[0]
 
 

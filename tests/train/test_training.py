@@ -27,7 +27,7 @@ def small(*changes, recipe="geq_digits"):
 
 
 def run(tmp_path, *changes, recipe="geq_digits", name="run"):
-    folder, outcome = train(small(*changes, recipe=recipe), tmp_path / name, report=False)
+    folder, outcome = train(small(*changes, recipe=recipe), tmp_path / name)
     return folder, outcome
 
 
@@ -86,11 +86,11 @@ def test_interrupted_and_resumed_is_bitwise_the_same(name, tmp_path, stop_after,
     assert not outcome.finished
     assert load_checkpoint(parts.last)[1]["step"] == 2
     stop_after(3)
-    _, outcome = train(parts.recipe, parts.path, resume=True, report=False)
+    _, outcome = train(parts.recipe, parts.path, resume=True)
     assert not outcome.finished
     assert load_checkpoint(parts.last)[1]["step"] == 5
     monkeypatch.undo()
-    _, outcome = train(parts.recipe, parts.path, resume=True, report=False)
+    _, outcome = train(parts.recipe, parts.path, resume=True)
     assert outcome.finished
     assert equal_states(whole, parts)
     for a, b in zip(whole.metrics(), parts.metrics(), strict=True):
@@ -185,9 +185,9 @@ def test_runs_are_never_overwritten(tmp_path):
     stranger.mkdir()
     (stranger / "thesis.txt").write_text("precious")
     with pytest.raises(RunError, match="not the folder of a run"):
-        train(small(), stranger, force=True, report=False)
+        train(small(), stranger, force=True)
     assert (stranger / "thesis.txt").read_text() == "precious"
-    train(small("seed=5"), folder.path, force=True, report=False)
+    train(small("seed=5"), folder.path, force=True)
     assert folder.recipe.seed == 5
 
 

@@ -27,6 +27,7 @@ def compare(
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
     from opteq.report.compare import comparison_table, write_comparison
+    from opteq.report.run import write_report
     from opteq.train.compare import run_comparison
     from opteq.train.progress import progress_for
 
@@ -37,6 +38,7 @@ def compare(
         output=output,
         data_dir=data_dir,
         progress=lambda: progress_for(console),
+        report=write_report,
         announce=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
     )
     if rows is None:

@@ -64,6 +64,7 @@ def train(
         _refuse_taken(folder, force)
     from rich.console import Console
 
+    from opteq.report.run import write_report
     from opteq.train.progress import Progress, progress_for
     from opteq.train.session import Machines
     from opteq.train.session import train as run_training
@@ -78,6 +79,7 @@ def train(
         data_dir=data_dir,
         machines=machines,
         progress=Progress() if quiet else progress_for(console),
+        report=write_report,
     )
     if outcome.skipped:
         console.print(f"{outcome.skipped} files could not be decoded and were left out.")

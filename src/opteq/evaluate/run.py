@@ -14,10 +14,10 @@ from opteq.data.dataset import Data
 from opteq.data.named import load_data
 from opteq.data.splits import limited
 from opteq.errors import NotConvergedWarning, RunError
-from opteq.evaluate.accuracy import Tally, tally
 from opteq.models.classifier import Network
 from opteq.train.load import load
 from opteq.train.run import RunFolder
+from opteq.train.tally import Tally, tally
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from opteq.data.dataset import Data
 from opteq.data.named import load_data
 from opteq.data.settings import DataSettings
 from opteq.errors import OptionError, RunError
 from opteq.train.build import shaped_model
+from opteq.train.checkpoint import load_checkpoint
 from opteq.train.progress import Progress
 from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder
-from opteq.train.session import train
+from opteq.train.session import Report, train
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ def run_comparison(
     data_dir: Path | None,
     progress: Callable[[], Progress],
     announce: Callable[[str], None],
+    report: Report | None = None,
 ) -> list[Row] | None:
     """Train what is not trained yet; None if the user stopped it. Seeds go in the outer loop, so
     that recipes are measured under the same conditions."""
@@ -60,7 +64,7 @@ def run_comparison(
                     f"{run.path} was trained with another recipe.",
                     "Give another --output, or remove that folder.",
                 )
-            if exists and run.report.is_file():
+            if exists and load_checkpoint(run.last)[1]["finished"]:
                 records[recipe.name].append(run.metrics())
                 continue
             announce(f"[{recipe.name}, seed {seed}]")
@@ -73,6 +77,7 @@ def run_comparison(
                 force=run.path.exists() and not exists,
                 data=loaded[recipe.data],
                 progress=progress(),
+                report=report,
             )
             if not outcome.finished:
                 return None
@@ -81,10 +86,6 @@ def run_comparison(
 
 
 def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Row:
-    import torch
-
-    from opteq.train.checkpoint import load_checkpoint
-
     facts = load_checkpoint(RunFolder(output / f"{recipe.name}-seed0").best)[1]
     with torch.device("meta"):
         model = shaped_model(recipe.model, len(facts["classes"]), facts["shape"][0])

@@ -19,7 +19,6 @@ from opteq.data.batches import Skipped, evaluation_batches, read_batches, traini
 from opteq.data.dataset import Data, ImageSet
 from opteq.data.splits import held_out
 from opteq.errors import NotConvergedWarning, RunError
-from opteq.evaluate.accuracy import Tally, tally
 from opteq.models.classifier import Network
 from opteq.train.average import WeightAverage
 from opteq.train.build import build_model, set_tolerances, tolerances
@@ -33,6 +32,7 @@ from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder
 from opteq.train.schedule import learning_rate, tolerance
 from opteq.train.state import load_optimiser, load_weights, pack_model, pack_optimiser, unpack
+from opteq.train.tally import Tally, tally
 
 _EVALUATION_BATCH = 256
 
@@ -268,6 +268,7 @@ class Trainer:
             "shape": list(self.data.shape),
             "tolerance": self.settings.solve.evaluation_tolerance,
             "step": self.step,
+            "finished": self.step >= self.total_steps,
             "records": self.records,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from opteq.train.loop import Outcome, Trainer
 from opteq.train.progress import Progress
 from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder, new_run
+
+Report = Callable[[RunFolder, Data], None]
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ def train(
     data: Data | None = None,
     machines: Machines | None = None,
     progress: Progress | None = None,
-    report: bool = True,
+    report: Report | None = None,
 ) -> tuple[RunFolder, Outcome]:
-    """Train a recipe into a run folder. Everything is checked before the folder is made."""
+    """Train a recipe into a run folder. Everything is checked before the folder is made. `report`
+    is called with the folder and the data when the training is finished."""
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     data = load_data(recipe.data, data_dir) if data is None else data
@@ -72,8 +76,6 @@ def train(
         new_run(run_dir, recipe, force=force)
     fabric.barrier()
     outcome = trainer.train()
-    if report and outcome.finished and fabric.is_global_zero:
-        from opteq.report.run import write_report
-
-        write_report(run, data)
+    if report is not None and outcome.finished and fabric.is_global_zero:
+        report(run, data)
     return run, outcome

@@ -6,7 +6,7 @@ import torch
 from sklearn import metrics
 
 from opteq.data.dataset import VOID
-from opteq.evaluate.accuracy import Tally
+from opteq.train.tally import Tally
 
 
 def test_figures_equal_scikit_learn():

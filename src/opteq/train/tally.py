@@ -1,4 +1,4 @@
-"""Accuracy, loss, confusion, and how the equilibria were reached."""
+"""Sums over tested images: accuracy, loss, confusion, how the equilibria were reached."""
 
 from __future__ import annotations
 
