@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from catalogue import OPERATORS
-from opteq.operators import Conv2d, Dense, dense_matrix
+from opteq.operators import Conv2d, Dense, dense_matrix, spectral
 from opteq.operators.spectral import ConvolutionGeometry, convolution_norm
 from opteq.problem import laws
 
@@ -110,3 +110,33 @@ def test_any_size_bound_covers_peaks_between_the_angles_it_looks_at():
     true = float(torch.linalg.matrix_norm(dense_matrix(operator, (2, 1, 300)), ord=2))
     assert true > 2 * math.cos(math.pi / 64)  # what the angles of the grid alone would give
     assert true <= operator.norm() == pytest.approx(2, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(100, 120), (120, 100)])
+def test_gram_iteration_bounds_wide_convolutions_from_above(shape):
+    """Against singular values at every angle of the grid, in float64."""
+    geometry = spectral.ConvolutionGeometry()
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        kernel = torch.randn(*shape, 3, 3, generator=generator)
+        if seed == 2:
+            kernel[:, 0] *= 30
+        assert min(shape) >= spectral._GRAM_CHANNELS
+        grid = spectral._any_size_grid(kernel, geometry, spectral._COARSE)
+        exact = spectral._grid_maximum(kernel.double(), geometry, grid)[0]
+        bound = float(spectral.differentiable_convolution_norm(kernel, geometry))
+        assert exact <= bound <= 1.03 * exact
+
+
+def test_gram_iteration_has_the_gradient_of_the_norm(monkeypatch):
+    torch.manual_seed(0)
+    kernel = torch.randn(100, 100, 3, 3)
+    kernel[:, 0, 1, 1] += 30
+    gradients = []
+    for channels in (96, 10**6):
+        monkeypatch.setattr(spectral, "_GRAM_CHANNELS", channels)
+        leaf = kernel.clone().requires_grad_()
+        spectral.differentiable_convolution_norm(leaf, spectral.ConvolutionGeometry()).backward()
+        gradients.append(leaf.grad.flatten())
+    cosine = torch.nn.functional.cosine_similarity(*gradients, dim=0)
+    assert float(cosine) > 1 - 1e-6
