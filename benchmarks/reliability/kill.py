@@ -69,12 +69,24 @@ def _strike(process: subprocess.Popen[bytes], folder: Path, chance: random.Rando
         now = _written(folder)
         saves, seen = saves - (now != seen), now
         time.sleep(0.002)
-    time.sleep(chance.uniform(0, 0.2))
+    if chance.random() < 0.5:
+        # Into the middle of a save: as soon as its temporary file is there.
+        while process.poll() is None and not _temporary(folder) and time.monotonic() < deadline:
+            pass
+    else:
+        time.sleep(chance.uniform(0, 0.2))
     if process.poll() is not None:
         return False
     process.kill()
     process.wait()
     return True
+
+
+def _temporary(folder: Path) -> bool:
+    try:
+        return any(p.name.startswith(".last.safetensors") for p in folder.iterdir())
+    except FileNotFoundError:
+        return False
 
 
 def _written(folder: Path) -> int:
@@ -132,7 +144,7 @@ def main() -> int:
             shutil.rmtree(victim)
             steps = epochs = 0
             continue
-        temporary += len(list(victim.glob(".*.safetensors*"))) if victim.is_dir() else 0
+        temporary += _temporary(victim)
         try:
             now, finished = progress(victim)
         except Exception as error:

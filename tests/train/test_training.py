@@ -101,6 +101,16 @@ def test_interrupted_and_resumed_is_bitwise_the_same(name, tmp_path, stop_after,
     assert all(torch.equal(best[0][k], best[1][k]) for k in best[0])
 
 
+def test_leftovers_of_a_killed_save_are_removed(tmp_path):
+    folder, _ = run(tmp_path, "train.epochs=1")
+    leftover, mine = folder.path / ".last.safetensors.x1y2", folder.path / ".notes"
+    leftover.write_bytes(b"half")
+    mine.write_text("mine")
+    train(folder.recipe, folder.path, resume=True)
+    assert not leftover.exists()
+    assert mine.exists()
+
+
 def test_the_same_seed_repeats_and_another_does_not(tmp_path):
     folders = [
         run(tmp_path, f"seed={seed}", "augment.flip=true", name=str(i))[0]

@@ -307,6 +307,8 @@ class Trainer:
     def resume(self) -> None:
         """Go on where the run's last checkpoint was written; from the start if there is none."""
         assert self.run is not None
+        if self.fabric.is_global_zero:
+            self.run.tidy()
         if not self.run.last.is_file():
             return
         tensors, facts = load_checkpoint(self.run.last)

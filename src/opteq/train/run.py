@@ -37,6 +37,12 @@ class RunFolder:
     def report(self) -> Path:
         return self.path / REPORT
 
+    def tidy(self) -> None:
+        """Remove what a save that was killed has left behind."""
+        for name in _OURS:
+            for path in self.path.glob(f".{name}.*"):
+                path.unlink(missing_ok=True)
+
     @property
     def recipe(self) -> Recipe:
         """The recipe the run was made with."""
