@@ -122,8 +122,7 @@ class BoundMonotone(_MonotoneSplitting):
 
     def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         inner = self.map.product(z) + self.u
-        prox = self.map.penalty.prox
-        return prox(inner), prox(z + step * (inner - z), step)
+        return self.backward(inner, 1.0), self.backward(z + step * (inner - z), step)
 
     def resolvent(self, v: Tensor, step: float) -> Tensor:
         if step not in self.shared.inverses:
@@ -131,7 +130,7 @@ class BoundMonotone(_MonotoneSplitting):
             self.shared.inverses[step] = inverse_of(self.map, step, shape)
         return self.shared.inverses[step](v + step * self.u)
 
-    def backward(self, v: Tensor, step: float) -> Tensor:
+    def backward(self, v: Tensor, step: Step) -> Tensor:
         return self.map.penalty.prox(v, step)
 
     def adjoint_splitting(self, z: Tensor, g: Tensor) -> MonotoneAdjoint:
@@ -166,6 +165,8 @@ class MonotoneAdjoint(_MonotoneSplitting, AdjointSplitting):
 
     def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         w = self.recover(z)
+        return self.slope * w, self.backward(z + step * (w - z), step)
+
+    def backward(self, v: Tensor, step: Step) -> Tensor:
         # D = 1 / (1 + q) for the prox of q y^2 / 2; with step t it is 1 / (1 + t q).
-        stepped = self.slope / (self.slope + step * (1 - self.slope))
-        return self.slope * w, stepped * (z + step * (w - z))
+        return v * self.slope / (self.slope + step * (1 - self.slope))

@@ -71,6 +71,9 @@ class BoundProximal(Splitting):
     def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         return self.problem.forward_backward(z, step)
 
+    def backward(self, v: Tensor, step: Step) -> Tensor:
+        return self.problem.penalty.prox(v, step)
+
     def certain_step(self) -> tuple[Number, Number]:
         """With m and L the least and largest curvature of |z|^2/2 - S: 2 / (L + m), which contracts
         by (L - m) / (L + m), or 1/L where no convexity is known."""

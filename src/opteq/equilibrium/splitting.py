@@ -26,9 +26,9 @@ class Splitting(BoundMap):
         """A step t that is sure to converge if any is, and the factor by which it then contracts,
         1 if none is known. Numbers, or one a sample."""
 
-    def backward(self, v: Tensor, step: float) -> Tensor:
+    @abstractmethod
+    def backward(self, v: Tensor, step: Step) -> Tensor:
         """prox_{t f}(v)."""
-        raise NotImplementedError
 
     def resolvent(self, v: Tensor, step: float) -> Tensor:
         """The solution x of x + t (x - F(x)) = v."""

@@ -17,13 +17,7 @@ def learning_curves(records: list[dict[str, Any]]) -> Any:
     for axis, key, title in zip(
         axes[0], ("loss", "accuracy"), ("Cross-entropy", "Accuracy"), strict=True
     ):
-        for part, colour in (("train", ACCENT), ("test", SECOND), ("validation", MUTED)):
-            points = [(r["epoch"], r[part][key]) for r in records if part in r]
-            if points:
-                style = "o-" if len(points) < 25 else "-"
-                axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
-        axis.set(title=title, xlabel="epoch")
-        _whole_numbers(axis)
+        _over_epochs(axis, records, key, title)
     axes[0, 1].yaxis.set_major_formatter(PercentFormatter(1.0))
     if all(r["train"]["loss"] > 0 for r in records):
         axes[0, 0].set_yscale("log")
@@ -38,19 +32,23 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
     figure, axes = new_figure(8.4, 2.6, columns=3)
     titles = ("Solver steps", "Relative residual", "Not converged")
     for axis, key, title in zip(axes[0], ("steps", "residual", "unconverged"), titles, strict=True):
-        for part, colour in (("train", ACCENT), ("test", SECOND)):
-            points = [(r["epoch"], r[part][key]) for r in records if part in r]
-            if points:
-                style = "o-" if len(points) < 25 else "-"
-                axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
-        axis.set(title=title, xlabel="epoch")
-        _whole_numbers(axis)
+        _over_epochs(axis, records, key, title)
     axes[0, 0].set_ylim(bottom=0)
     axes[0, 1].set_yscale("log")
     axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     axes[0, 2].set_ylim(bottom=-0.0005, top=max(0.01, axes[0, 2].get_ylim()[1]))
     axes[0, 0].legend(frameon=False)
     return figure
+
+
+def _over_epochs(axis: Any, records: list[dict[str, Any]], key: str, title: str) -> None:
+    for part, colour in (("train", ACCENT), ("test", SECOND), ("validation", MUTED)):
+        points = [(r["epoch"], r[part][key]) for r in records if part in r]
+        if points:
+            style = "o-" if len(points) < 25 else "-"
+            axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
+    axis.set(title=title, xlabel="epoch")
+    _whole_numbers(axis)
 
 
 def _whole_numbers(axis: Any) -> None:
