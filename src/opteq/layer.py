@@ -9,11 +9,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
+from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple, in_order
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import DeviceError, DtypeError, IllPosedError, OptionError, ShapeError
 from opteq.gradient import GradientRule, Implicit
 from opteq.operators import WeightedOperator
+from opteq.operators.memory import fast_order
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
@@ -84,9 +85,12 @@ class Equilibrium(nn.Module):
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
         """The same with everything that is known about it. Its `state` carries gradients. With
         `trace`, or inside `traced`, every step is recorded."""
+        given, u = u, fast_order(u)
         bound = self.map.bind(u)
         trace = self._traced if trace is None else trace
-        solution = self.gradient.solve(bound, _start(bound, z0), self.solver, trace=trace)
+        start = in_order(_start(bound, z0), u)
+        solution = self.gradient.solve(bound, start, self.solver, trace=trace)
+        solution.state = in_order(solution.state, given)
         solution.map = bound
         return solution
 

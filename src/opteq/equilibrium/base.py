@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from opteq.operators.memory import in_order_of
 from opteq.problem.curvature import Curvature
 
 State = Tensor | tuple[Tensor, ...]
@@ -115,6 +116,11 @@ def as_tuple(state: State) -> tuple[Tensor, ...]:
 def like(state: State, tensors: tuple[Tensor, ...]) -> State:
     """`tensors` in the structure of `state`."""
     return tensors[0] if isinstance(state, Tensor) else tensors
+
+
+def in_order(state: State, image: Tensor) -> State:
+    """The state with its images stored in the memory order of `image`."""
+    return like(state, tuple(in_order_of(part, image) for part in as_tuple(state)))
 
 
 def vector_jacobian(map: Callable[[State], State], z: State) -> Callable[[State], State]:

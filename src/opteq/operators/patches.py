@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import ShapeError
 from opteq.operators.base import Shape
+from opteq.operators.memory import stored_channels_last
 from opteq.operators.spectral import dense_norm
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import strict_options, whole
+
+
+class _Root(torch.autograd.Function):
+    """B = HQ, square, for H = BQ' with orthonormal Q (the QR decomposition of H'), so BB' = HH'.
+
+    A function of BB' alone has the gradient (dB) Q' in H, whatever way Q moves: no inverse, so no
+    harm if H has nearly lost rank. Only derivatives of gradients need the motion of Q.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, H: Tensor) -> Tensor:
+        Q, R = _orthogonal(H)
+        ctx.save_for_backward(H, Q)
+        ctx.differentiated_again = False
+        return R.mT.contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, dB: Tensor) -> Tensor:  # type: ignore[override]
+        H, Q = ctx.saved_tensors
+        again = torch.is_grad_enabled()
+        if not again and not ctx.differentiated_again:
+            return dB @ Q.mT
+        ctx.differentiated_again = True
+        with torch.enable_grad():
+            # A view, so that the gradient is that of H where it enters here.
+            entry = H.view_as(H) if again else H.detach().requires_grad_()
+            B = _orthogonal(entry)[1].mT
+            (gradient,) = torch.autograd.grad(B, entry, dB, create_graph=again)
+        return gradient
+
+
+def _orthogonal(H: Tensor) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(H.dtype, torch.float32)
+    Q, R = torch.linalg.qr(H.mT.to(wide))
+    return Q.to(H.dtype), R.to(H.dtype)
 
 
 @strict_options
@@ -55,18 +93,38 @@ class PatchProjection(WeightedOperator):
     def forward(self, z: Tensor) -> Tensor:
         self.codomain_shape(tuple(z.shape[1:]))
         batch, channels, height, width = z.shape
+        groups = channels // self.split
+        if stored_channels_last(z):
+            kernel = self._kernel().repeat(groups, 1, 1, 1)
+            out = functional.conv2d(z, kernel, stride=self.patch, groups=groups)
+            return out.unflatten(1, (groups, self.hidden))
         views = z.reshape(-1, self.split, height, width)
         out = functional.conv2d(views, self._kernel(), stride=self.patch)
-        return out.reshape(batch, channels // self.split, *out.shape[1:])
+        return out.reshape(batch, groups, *out.shape[1:])
 
     def adjoint(self, r: Tensor) -> Tensor:
         channels, height, width = self.domain_shape(tuple(r.shape[1:]))
+        joined = r.flatten(1, 2)
+        if stored_channels_last(joined):
+            groups = r.shape[1]
+            kernel = self._kernel().repeat(groups, 1, 1, 1)
+            return functional.conv_transpose2d(joined, kernel, stride=self.patch, groups=groups)
         flat = r.reshape(-1, *r.shape[2:])
         out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
         return out.reshape(len(r), channels, height, width)
 
     def _kernel(self) -> Tensor:
         return self.weight.T.reshape(self.hidden, self.split, self.patch, self.patch)
+
+    def root(self) -> PatchProjection:
+        """The narrowest projection with the same HH', and so with the same patch distances and the
+        same product of projection and adjoint. A hidden width beyond split * patch^2 adds nothing
+        to either. Gradients reach H, of any order, of everything that depends on HH' alone."""
+        if self.hidden <= self.raw.shape[0]:
+            return self
+        twin = self.frozen()
+        twin._buffers = {"raw": _Root.apply(twin.raw)}  # type: ignore[dict-item]
+        return twin
 
     def codomain_shape(self, shape: Shape) -> Shape:
         if (

@@ -18,10 +18,11 @@ angle 0 it avoids just as the zero boundary does.
 If M is its maximum on a grid of spacing h with s h < pi, then its maximum anywhere is at most
 M / cos(s h / 2) (around a maximum such a function is at least a cosine: Ehlich and Zeller).
 
-**Many channels.** Singular values of hundreds of large matrices take long. Gram iteration squares
-G = M M* again and again; with the scales taken out, the Frobenius norm of the t-th square gives the
-Schatten norm of M of order 2^(t+1), which is an upper bound of the spectral norm and close to it.
-It needs products only, in single precision with a margin for its rounding.
+**Many angles.** MM* is a trigonometric polynomial in the angles whose coefficients are the kernel's
+correlations with itself, so its values on a grid cost a few products of kernels and no product for
+each angle. Eigenvalues are taken at the few angles that power iteration finds promising; at the
+others one Cholesky decomposition proves that MM* is below the largest of these, or an eigenvalue
+is taken there too. In single precision a margin covers the rounding.
 
 **Stride t** folds t angles into each output angle: the blocks stand side by side, divided by
 sqrt(t) an axis.
@@ -43,12 +44,14 @@ _COARSE, _FINE, _FINEST = 16, 32, 64
 _FINEST_CHANNELS = 32
 # Above this many rows the exact norm of an image convolution is not worth its cube.
 _EXACT_ROWS = 1024
-# From this many channels on, the differentiable bound uses Gram iteration, with so many squarings.
-_GRAM_CHANNELS, _SQUARINGS = 96, 4
-# Steps that turn the gradient's direction into that of the largest singular value.
-_POWER_STEPS = 30
-# Far above the rounding of the products, about channels * 6e-8.
-_SINGLE_PRECISION = 1 + 1e-3
+# From this many channels on, training's bound is computed in single precision, whose rounding,
+# about channels * 6e-8, the margin covers.
+_SINGLE_CHANNELS = 32
+_MARGIN = {torch.complex64: 1e-3, torch.complex128: 1e-9}
+# Steps of power iteration, and how many of the most promising angles have their eigenvalues taken.
+_POWER_STEPS, _PROMISING = 4, 4
+# Numbers in the Gram matrices that are treated at once.
+_CHUNK = 2**21
 # Above this side a torus has more angles than the any-size grid needs.
 _LARGEST_TORUS = 24
 
@@ -124,64 +127,18 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     kernel = _double(kernel)
     grids = [] if geometry.image_size is None else _torus_grids(kernel, geometry, twists=(0.5,))
     grid = grids[0] if grids else _any_size_grid(kernel, geometry, _COARSE)
-    if min(kernel.shape[0] // geometry.groups, kernel.shape[1]) >= _GRAM_CHANNELS:
-        return _gram_norm(kernel, geometry, grid)
+    small = min(kernel.shape[0] // geometry.groups, kernel.shape[1]) < _SINGLE_CHANNELS
+    dtype = torch.complex128 if small else torch.complex64
     with torch.no_grad():
-        _, (row, column, group) = _grid_maximum(kernel, geometry, grid)
+        value, (row, column, group) = _grid_maximum(kernel, geometry, grid, dtype)
     blocks = symbol(kernel, grid.rows[row : row + 1], grid.columns[column : column + 1], geometry)
-    return dense_norm(blocks[0, 0, group]) * grid.factor
-
-
-def _gram_norm(kernel: Tensor, geometry: ConvolutionGeometry, grid: AngleGrid) -> Tensor:
-    """The grid's maximum by Gram iteration: its value is an upper bound, its gradient that of the
-    largest singular value at the angle where the bound is attained."""
-    rows = grid.rows[: len(grid.rows) // 2 + 1]
-    bound, where, vector = -math.inf, (0, 0, 0), torch.empty(0)
-    with torch.no_grad():
-        for row in range(len(rows)):
-            angle = rows[row : row + 1]
-            blocks = symbol(kernel.detach(), angle, grid.columns, geometry, torch.complex64)[0]
-            logarithms, powers = _gram_iteration(blocks)
-            best = int(logarithms.argmax())
-            if float(logarithms.flatten()[best]) > bound:
-                bound = float(logarithms.flatten()[best])
-                column, group = divmod(best, logarithms.shape[1])
-                where = (row, column, group)
-                # A high power of G is nearly of rank one: its longest column is the top vector.
-                power = powers[column, group]
-                vector = power[:, int(power.abs().square().sum(0).argmax())]
-    row, column, group = where
-    block = symbol(kernel, rows[row : row + 1], grid.columns[column : column + 1], geometry)
-    matrix = block[0, 0, group]
+    matrix = blocks[0, 0, group]
     matrix = matrix.mH if matrix.shape[0] <= matrix.shape[1] else matrix
+    with torch.no_grad():
+        top = torch.linalg.eigh(matrix.mH @ matrix)[1][:, -1]
     # Mv for the top vector v has length sigma, and the derivative of that is sigma's.
-    estimate = torch.linalg.vector_norm(matrix @ _refined(vector, matrix.detach()))
-    value = math.exp(bound / 2) * _SINGLE_PRECISION * grid.factor
-    return estimate * (value / estimate.detach())
-
-
-def _refined(vector: Tensor, matrix: Tensor) -> Tensor:
-    """A top singular vector from a good start, by power iteration."""
-    vector = vector.to(matrix.dtype)
-    for _ in range(_POWER_STEPS):
-        vector = matrix.mH @ (matrix @ vector)
-        vector = vector / torch.linalg.vector_norm(vector)
-    return vector
-
-
-def _gram_iteration(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """For each matrix M an upper bound of log |M|^2, and a scaled power of its smaller Gram
-    matrix."""
-    wide = blocks.shape[-2] <= blocks.shape[-1]
-    gram = blocks @ blocks.mH if wide else blocks.mH @ blocks
-    logarithm = torch.zeros(gram.shape[:-2], dtype=torch.float64, device=gram.device)
-    for squaring in range(_SQUARINGS + 1):
-        size = torch.linalg.matrix_norm(gram).clamp(min=torch.finfo(torch.float32).tiny)
-        logarithm += size.double().log() / 2**squaring
-        gram = gram / size[..., None, None]
-        if squaring < _SQUARINGS:
-            gram = gram @ gram
-    return logarithm, gram
+    estimate = torch.linalg.vector_norm(matrix @ top)
+    return estimate * (value / estimate.detach()) if value > 0 else estimate
 
 
 def exact_rows(channels: int, size: tuple[int, int]) -> bool:
@@ -190,16 +147,116 @@ def exact_rows(channels: int, size: tuple[int, int]) -> bool:
 
 
 def _grid_maximum(
-    kernel: Tensor, geometry: ConvolutionGeometry, grid: AngleGrid
+    kernel: Tensor,
+    geometry: ConvolutionGeometry,
+    grid: AngleGrid,
+    dtype: torch.dtype = torch.complex128,
 ) -> tuple[float, tuple[int, int, int]]:
+    """An upper bound of the grid's largest norm, and the row, column and group of its angle."""
     # A real kernel has conjugate blocks at opposite angles: half of the rows is enough when the
     # grid is symmetric, which offsets 0 and 1/2 are.
     rows = grid.rows[: len(grid.rows) // 2 + 1]
-    norms = dense_norm(symbol(kernel.detach(), rows, grid.columns, geometry))
-    best = int(norms.argmax())
-    row, rest = divmod(best, norms.shape[1] * norms.shape[2])
-    column, group = divmod(rest, norms.shape[2])
-    return float(norms.flatten()[best]) * grid.factor, (row, column, group)
+    # Of size 1, so that squares neither vanish nor overflow.
+    unit = float(kernel.detach().abs().max())
+    if unit == 0:
+        return 0.0, (0, 0, 0)
+    gram = _GramPolynomial(kernel.detach() / unit, geometry, dtype)
+    at_once = max(1, _CHUNK // (gram.entries * len(grid.columns)))
+    largest, where = 0.0, (0, 0, 0)
+    for first in range(0, len(rows), at_once):
+        matrices = gram(rows[first : first + at_once], grid.columns)
+        found, index = _largest_eigenvalue(matrices.flatten(0, 2), largest)
+        if index is not None:
+            largest = found
+            row, rest = divmod(index, matrices.shape[1] * matrices.shape[2])
+            where = (first + row, *divmod(rest, matrices.shape[2]))
+    bound = unit * math.sqrt(largest) * (1 + _MARGIN[dtype]) * _ROUNDING
+    return bound * grid.factor, where
+
+
+def _largest_eigenvalue(matrices: Tensor, known: float) -> tuple[float, int | None]:
+    """The largest eigenvalue of Hermitian matrices, up to the margin of their dtype, and the matrix
+    that has it; or None if `known` is larger."""
+    vector = matrices[..., :1] + 1e-3 * torch.linalg.vector_norm(matrices[..., :1], dim=1)[:, None]
+    size = torch.ones_like(vector[:, 0, 0].real)
+    for _ in range(_POWER_STEPS):
+        vector = matrices @ vector
+        size = torch.linalg.vector_norm(vector, dim=1)[:, :1].clamp(min=1e-30)
+        vector = vector / size[..., None]
+    candidates = size.flatten().topk(min(_PROMISING, len(matrices))).indices
+    value, index = _with_eigenvalues(matrices, candidates, known)
+    threshold = max(value, known) * (1 + 2 * _MARGIN[matrices.dtype])
+    slack = -matrices
+    slack.diagonal(dim1=1, dim2=2).add_(threshold)
+    undecided = (torch.linalg.cholesky_ex(slack)[1] > 0).nonzero()[:, 0]
+    if threshold > 0 and len(undecided):
+        further, other = _with_eigenvalues(matrices, undecided, max(value, known))
+        if other is not None:
+            value, index = further, other
+    return value, index
+
+
+def _with_eigenvalues(
+    matrices: Tensor, candidates: Tensor, known: float
+) -> tuple[float, int | None]:
+    tops = torch.linalg.eigvalsh(matrices[candidates])[:, -1]
+    best = int(tops.argmax())
+    value = float(tops[best])
+    return (value, int(candidates[best])) if value > known else (known, None)
+
+
+class _GramPolynomial:
+    """MM* (or M*M, whichever is smaller) of the blocks M of a convolution, at any angles."""
+
+    def __init__(self, kernel: Tensor, geometry: ConvolutionGeometry, dtype: torch.dtype) -> None:
+        self.geometry, self.dtype = geometry, dtype
+        self.kernel = kernel
+        inner, height, width = kernel.shape[1:]
+        filters = kernel.reshape(geometry.groups, -1, inner, height, width)
+        outputs, area = filters.shape[1], math.prod(geometry.stride)
+        self.adjoint = outputs > inner * area
+        # With a stride the smaller side can be that of several inputs at once.
+        self.direct = self.adjoint and area > 1
+        self.entries = geometry.groups * min(outputs, inner * area) ** 2
+        if self.direct:
+            return
+        filters = filters.transpose(1, 2) if self.adjoint else filters
+        lags = [
+            (a, b)
+            for a in range(0, height, geometry.stride[0])
+            for b in range(1 - width, width)
+            if b % geometry.stride[1] == 0 and (a > 0 or b >= 0)
+        ]
+        real = torch.float32 if dtype == torch.complex64 else torch.float64
+        self.coefficients = torch.stack([_correlation(filters, a, b) for a, b in lags]).to(real)
+        steps = torch.tensor(lags, dtype=torch.float64, device=kernel.device)
+        self.turns = steps / torch.tensor(geometry.stride, device=kernel.device)
+        # The lag 0 is its own mirror image and must count once.
+        self.weights = torch.ones(len(lags), dtype=torch.float64, device=kernel.device)
+        self.weights[0] = 0.5
+
+    def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """(rows, columns, groups, n, n)."""
+        if self.direct:
+            blocks = symbol(self.kernel, rows, columns, self.geometry, self.dtype)
+            return blocks.mH @ blocks
+        angles = rows[:, None, None] * self.turns[:, 0] + columns[None, :, None] * self.turns[:, 1]
+        flat = self.coefficients.flatten(1)
+        shape = (len(rows), len(columns), *self.coefficients.shape[1:])
+        cosines, sines = (
+            ((f(angles) * self.weights).flatten(0, 1).to(flat) @ flat).view(shape)
+            for f in (torch.cos, torch.sin)
+        )
+        sines = -sines if self.adjoint else sines
+        return torch.complex(cosines + cosines.mT, sines - sines.mT)
+
+
+def _correlation(filters: Tensor, a: int, b: int) -> Tensor:
+    """sum over places of K[place + (a, b)] K[place]', for filters (groups, n, m, height, width)."""
+    height, width = filters.shape[-2:]
+    moved = filters[..., a:, max(b, 0) : width + min(b, 0)]
+    still = filters[..., : height - a, max(-b, 0) : width - max(b, 0)]
+    return moved.flatten(2) @ still.flatten(2).mT
 
 
 def _any_size_grid(kernel: Tensor, geometry: ConvolutionGeometry, points: int) -> AngleGrid:

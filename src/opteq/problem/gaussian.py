@@ -262,9 +262,10 @@ class PatchGaussian(GaussianKernel):
         self.projection = PatchProjection() if projection is None else projection
 
     def _bind(self, u: Tensor) -> BoundGaussian:
-        forward = Composition(self.projection, self.operator)
+        projection = self.projection.root()
+        forward = Composition(projection, self.operator)
         # Axes of a projected batch: sample, channel group, hidden, row, column.
-        target, axes = self.projection(u), (2,)
+        target, axes = projection(u), (2,)
         gamma = self._gamma_at(target, axes)
         return BoundGaussian(forward, target, gamma, axes, self.curvature, u.dtype)
 

@@ -16,13 +16,15 @@ from opteq.solve.solver import Method, Solver
 @strict_options
 @dataclass(frozen=True, kw_only=True)
 class Anderson(Solver):
-    """With g = T(z) - z and the last `memory` differences DG of g and DT of T(z):
+    """With g = T(z) - z, and the differences DG of g and DT of T(z) between the newest point and
+    the `memory` points before it:
 
         z <- T(z) - DT c,      c = argmin |g - DG c|^2 + ridge |D c|^2,
 
     D the lengths of the columns of DG, so that the ridge is relative and does not stall at tight
-    tolerances. The Gram matrix DG'DG is kept and gains one row a step. `mixing` below 1 damps the
-    step. Where the map is known to contract, a safeguard makes convergence certain.
+    tolerances. Only the points themselves are stored; DG'DG follows from their Gram matrix, which
+    gains one row a step. `mixing` below 1 damps the step. Where the map is known to contract, a
+    safeguard makes convergence certain.
     """
 
     memory: int = 5
@@ -45,9 +47,12 @@ class _Anderson(Method):
         self.extrapolation = extrapolation
         self.safeguard = Safeguard(map.contraction())
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
-        proposed = self.extrapolation.propose(z, image, gap)
-        return self.safeguard.choose(self.safeguard.keeps(image, gap), proposed)
+    def gap(self, z: Tensor, image: Tensor) -> Tensor:
+        return self.extrapolation.gap(z, image)
+
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
+        proposed = self.extrapolation.propose(image, gap)
+        return self.safeguard.choose(self.safeguard.keeps(image, length), proposed)
 
     def select(self, index: Tensor) -> None:
         super().select(index)
@@ -56,65 +61,67 @@ class _Anderson(Method):
 
 
 class Extrapolation:
-    """The memory of Anderson's method and the point it proposes."""
+    """The memory of Anderson's method and the point it proposes. `gap`, then `propose`, for each
+    evaluation."""
 
     def __init__(self, memory: int, ridge: float, mixing: float = 1.0) -> None:
-        self.memory, self.ridge, self.mixing = memory, ridge, mixing
+        self.points, self.ridge, self.mixing = memory + 1, ridge, mixing
         self.seen = 0
-        self.previous: tuple[Tensor, Tensor] | None = None
         self.images = self.gaps = self.gram = torch.empty(0)
 
-    def propose(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
-        """Take in an evaluation, image and gap = image - z, and propose where to go next."""
-        plain = image if self.mixing == 1 else z + self.mixing * gap
-        if self.previous is None:
+    def gap(self, z: Tensor, image: Tensor) -> Tensor:
+        """image - z, written where it will be kept."""
+        if not self.seen:
             batch, size = z.shape
-            self.images = z.new_empty(batch, self.memory, size)
+            self.images = z.new_empty(batch, self.points, size)
             self.gaps = torch.empty_like(self.images)
-            self.gram = z.new_zeros(batch, self.memory, self.memory)
-        else:
-            slot = self.seen % self.memory
-            torch.sub(image, self.previous[0], out=self.images[:, slot])
-            torch.sub(gap, self.previous[1], out=self.gaps[:, slot])
-            self.seen += 1
-        self.previous = image, gap
-        count = min(self.seen, self.memory)
-        if not count:
-            return plain
-        coefficients = self._coefficients(gap, count)
-        moved = _add_combination(plain, self.images[:, :count], -coefficients)
+            # The small systems are solved in float64, where the device has it.
+            wide = torch.float32 if z.device.type == "mps" else torch.float64
+            self.gram = z.new_zeros(batch, self.points, self.points, dtype=wide)
+        return torch.sub(image, z, out=self.gaps[:, self.seen % self.points])
+
+    def propose(self, image: Tensor, gap: Tensor) -> Tensor:
+        """Take in an evaluation, and propose where to go next."""
+        slot = self.seen % self.points
+        self.images[:, slot] = image
+        self.seen += 1
+        count = min(self.seen, self.points)
+        weights = self._weights(gap, slot, count)
+        if weights is None:
+            return image if self.mixing == 1 else image - (1 - self.mixing) * gap
+        moved = torch.bmm(weights, self.images[:, :count])[:, 0]
         if self.mixing != 1:
-            moved = _add_combination(moved, self.gaps[:, :count], (1 - self.mixing) * coefficients)
+            moved -= (1 - self.mixing) * torch.bmm(weights, self.gaps[:, :count])[:, 0]
         return moved
 
-    def _coefficients(self, gap: Tensor, count: int) -> Tensor:
-        slot = (self.seen - 1) % self.memory
-        gaps = self.gaps[:, :count]
+    def _weights(self, gap: Tensor, slot: int, count: int) -> Tensor | None:
+        """How much of each point to take, (batch, 1, count), with sum 1; the newest is at
+        `slot`."""
         # Row times matrix: several times faster than matrix times column for long rows.
-        newest = torch.bmm(gaps[:, slot : slot + 1], gaps.mT)[:, 0]
-        right = torch.bmm(gap[:, None], gaps.mT)[:, 0]
+        newest = torch.bmm(gap[:, None], self.gaps[:, :count].mT)[:, 0].to(self.gram.dtype)
         self.gram[:, slot, :count] = newest
         self.gram[:, :count, slot] = newest
-        # The small system is solved in float64, where the device has it, after scaling its
-        # diagonal to 1. A column of zeros (no movement) gets the coefficient 0.
-        wide = torch.float32 if gap.device.type == "mps" else torch.float64
-        gram, right = self.gram[:, :count, :count].to(wide), right.to(wide)
-        lengths = gram.diagonal(dim1=1, dim2=2).sqrt()
+        if count == 1:
+            return None
+        own = newest[:, slot, None]
+        # The Gram matrix of differences to the newest point, and their products with its gap. The
+        # row of the newest itself is 0.
+        differences = self.gram[:, :count, :count] + own[:, :, None]
+        differences = differences - newest[:, :, None] - newest[:, None, :]
+        lengths = differences.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+        # With its diagonal scaled to 1. A difference of 0 (no movement) gets the coefficient 0.
         scale = torch.where(lengths > 0, 1 / lengths, 0.0)
-        system = gram * scale[:, :, None] * scale[:, None, :]
-        floor = self.ridge + torch.finfo(gap.dtype).eps
-        system.diagonal(dim1=1, dim2=2).add_(floor)
-        solved, _ = torch.linalg.solve_ex(system, (right * scale)[..., None])
-        coefficients = solved[..., 0] * scale
-        usable = coefficients.isfinite().all(1, keepdim=True)
-        return torch.where(usable, coefficients, 0.0).to(gap.dtype)
+        system = differences * scale[:, :, None] * scale[:, None, :]
+        system.diagonal(dim1=1, dim2=2).add_(self.ridge + torch.finfo(gap.dtype).eps)
+        right = (own - newest) * scale
+        solved, _ = torch.linalg.solve_ex(system, right[..., None])
+        weights = solved[..., 0] * scale
+        usable = weights.isfinite().all(1, keepdim=True)
+        weights = torch.where(usable, weights, 0.0)
+        weights[:, slot] = 1 - weights.sum(1)
+        return weights[:, None].to(gap.dtype)
 
     def select(self, index: Tensor) -> None:
-        if self.previous is not None:
+        if self.gram.ndim == 3:
             self.images, self.gaps = self.images[index], self.gaps[index]
             self.gram = self.gram[index]
-            self.previous = self.previous[0][index], self.previous[1][index]
-
-
-def _add_combination(start: Tensor, columns: Tensor, coefficients: Tensor) -> Tensor:
-    return torch.baddbmm(start[:, None], coefficients[:, None], columns)[:, 0]

@@ -45,7 +45,7 @@ class _Broyden(Method):
         self.steps: list[Tensor] = []
         self.inverse_squares: list[Tensor] = []
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         if len(self.steps) == self.memory:
             self.steps.clear()
             self.inverse_squares.clear()
@@ -58,7 +58,7 @@ class _Broyden(Method):
             # A sample whose update would blow up takes a plain step and forgets its past.
             step = torch.where(safe, step / denominator, gap)
             self.inverse_squares = [x * safe for x in self.inverse_squares]
-        kept = self.safeguard.keeps(image, gap)
+        kept = self.safeguard.keeps(image, length)
         squares = step.square().sum(1, keepdim=True)
         self.steps.append(step)
         self.inverse_squares.append(torch.where(squares > 0, 1 / squares, 0.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import torch
 from torch import Tensor
 
 from opteq.equilibrium.splitting import Splitting
@@ -97,7 +98,7 @@ class _ForwardBackward(Method):
         self.moved = layout.pack(moved)
         return layout.pack(image)
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         assert self.moved is not None
         return self.moved
 
@@ -117,11 +118,12 @@ class _Accelerated(_ForwardBackward):
         self.extrapolation = Extrapolation(memory, _RIDGE)
         self.safeguard = Safeguard(rate)
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         assert self.moved is not None
-        stride = self.moved - z
-        proposed = self.extrapolation.propose(z, self.moved, stride)
-        return self.safeguard.choose(self.safeguard.keeps(self.moved, stride), proposed)
+        stride = self.extrapolation.gap(z, self.moved)
+        length = torch.linalg.vector_norm(stride, dim=1)
+        proposed = self.extrapolation.propose(self.moved, stride)
+        return self.safeguard.choose(self.safeguard.keeps(self.moved, length), proposed)
 
     def select(self, index: Tensor) -> None:
         super().select(index)

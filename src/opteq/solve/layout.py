@@ -11,13 +11,15 @@ from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
 from opteq.errors import DtypeError, OptionError, ShapeError
+from opteq.operators.memory import stored_channels_last
 from opteq.problem.curvature import Number
 
 
 class Layout:
     """Packs a tensor, or a tuple of tensors with a common batch, into (batch, size) and back.
 
-    Solvers work in float32 at least, whatever the precision of the map.
+    Solvers work in float32 at least, whatever the precision of the map. Rows keep the memory order
+    of the state, so that neither way copies images whose channels are stored last.
     """
 
     def __init__(self, state: State) -> None:
@@ -36,6 +38,7 @@ class Layout:
         self.shapes = [tuple(p.shape[1:]) for p in parts]
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.dtypes = [p.dtype for p in parts]
+        self.channels_last = [stored_channels_last(p) for p in parts]
         precisions = [torch.finfo(dtype).eps for dtype in self.dtypes]
         kind = parts[0].device.type
         if kind in ("cpu", "cuda", "xpu") and torch.is_autocast_enabled(kind):
@@ -47,14 +50,20 @@ class Layout:
         )
 
     def pack(self, state: State) -> Tensor:
-        rows = [p.reshape(len(p), n) for p, n in zip(as_tuple(state), self.sizes, strict=True)]
+        rows = [
+            (p.movedim(1, -1) if last else p).reshape(len(p), n)
+            for p, n, last in zip(as_tuple(state), self.sizes, self.channels_last, strict=True)
+        ]
         return (rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(self.work_dtype)
 
     def unpack(self, flat: Tensor) -> State:
         pieces = flat.split(self.sizes, 1) if len(self.sizes) > 1 else (flat,)
+        kinds = zip(pieces, self.shapes, self.dtypes, self.channels_last, strict=True)
         parts = tuple(
-            piece.to(dtype).reshape(len(flat), *shape)
-            for piece, shape, dtype in zip(pieces, self.shapes, self.dtypes, strict=True)
+            piece.to(dtype).reshape(len(flat), *shape[1:], shape[0]).movedim(-1, 1)
+            if last
+            else piece.to(dtype).reshape(len(flat), *shape)
+            for piece, shape, dtype, last in kinds
         )
         return like(self.template, parts)
 

@@ -219,13 +219,13 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
         looks = looking_is_free(z)
         for taken in range(1, solver.max_steps + 1):
             image = method.evaluate(z)
-            gap = image - z
+            gap = method.gap(z, image)
             measured = measure(image, gap)
             if recorder is not None:
                 recorder.record(rows, method.map, z, measured.residual)
             stop = solver.stops_early or taken == solver.max_steps
             rows.observe(z, measured, taken, solver, stop=stop)
-            finished = None
+            finished, length = None, measured.size
             if looks or taken % _LOOK_EVERY == 0:
                 finished = int(rows.done.sum())
                 if finished == len(z):
@@ -234,10 +234,10 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
                     keep = (~rows.done).nonzero()[:, 0]
                     retired.append(rows.select(rows.done.nonzero()[:, 0]))
                     rows = rows.select(keep)
-                    z, image, gap = z[keep], image[keep], gap[keep]
+                    z, image, gap, length = z[keep], image[keep], gap[keep], measured.size[keep]
                     method.select(keep)
                     finished = 0
-            following = method.update(z, image, gap)
+            following = method.update(z, image, gap, length)
             if method.extrapolates:
                 following = method.map.project(following)
             z = following if finished == 0 else torch.where(rows.done[:, None], z, following)

@@ -50,7 +50,7 @@ class _PeacemanRachford(Method):
         self.step = step
         self.point: Tensor | None = None
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         layout = self.map.layout
         bound = cast(Splitting, self.map.bound)
         v = layout.unpack(z if self.point is None else self.point)

@@ -37,5 +37,5 @@ class _Picard(Method):
         super().__init__(map)
         self.damping = damping
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         return image if self.damping == 1 else z + self.damping * gap

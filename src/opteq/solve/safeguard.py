@@ -24,9 +24,8 @@ class Safeguard:
         self.plain: Tensor | None = None
         self.length = self.returning = torch.empty(0)
 
-    def keeps(self, image: Tensor, gap: Tensor) -> Tensor:
-        """Which samples keep the point with this image F(z) and gap F(z) - z."""
-        length = torch.linalg.vector_norm(gap, dim=1)
+    def keeps(self, image: Tensor, length: Tensor) -> Tensor:
+        """Which samples keep the point with this image F(z) and length |F(z) - z|."""
         if self.plain is None:
             kept = torch.ones_like(length, dtype=torch.bool)
             self.plain, self.length = image, length

@@ -71,7 +71,7 @@ class _SAM(Method):
         super().__init__(map)
         self.settings, self.taken = settings, 0
 
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         self.taken += 1
         layout = self.map.layout
         state, moved = (_single(layout.unpack(flat)) for flat in (z, image))

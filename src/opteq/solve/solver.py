@@ -29,9 +29,13 @@ class Method(ABC):
         """T(z)."""
         return self.map(z)
 
+    def gap(self, z: Tensor, image: Tensor) -> Tensor:
+        """T(z) - z."""
+        return image - z
+
     @abstractmethod
-    def update(self, z: Tensor, image: Tensor, gap: Tensor) -> Tensor:
-        """The next point, from the last one, image = T(z) and gap = T(z) - z."""
+    def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
+        """The next point, from the last one, image = T(z), gap = T(z) - z, and the gap's length."""
 
     def select(self, index: Tensor) -> None:
         """Keep only the samples at `index`."""
