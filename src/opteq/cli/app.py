@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from opteq.cli import compare, doctor, evaluate, listing, predict, report, train
+from opteq.cli import bench, compare, doctor, evaluate, listing, predict, report, train
+from opteq.cli.memory import keep_freed_memory
 from opteq.errors import OpteqError
 
 app = typer.Typer(
@@ -24,10 +25,12 @@ app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("list")(listing.listing)
 app.command("doctor")(doctor.doctor)
+app.command("bench")(bench.bench)
 
 
 def main() -> None:
     """Run a command. What the user can mend is told in one line, without a traceback."""
+    keep_freed_memory()
     try:
         app()
     except OpteqError as error:

@@ -38,8 +38,9 @@ class BoundMap(ABC):
         """Bounds from which contraction and convexity follow, infinite where nothing is known. For
         a map that is not the prox of a gradient: (-c, c), c its Lipschitz constant."""
 
-    def project(self, z: State) -> State:
-        """The nearest state at which the hidden objective is finite."""
+    def project(self, z: State, *, overwrite: bool = False) -> State:
+        """The nearest state at which the hidden objective is finite; z may be overwritten if so
+        said."""
         return z
 
     def objective(self, z: State) -> Tensor | None:

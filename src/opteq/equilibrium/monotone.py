@@ -117,8 +117,8 @@ class BoundMonotone(_MonotoneSplitting):
         twin.u = self.u[index]
         return twin
 
-    def project(self, z: State) -> Tensor:
-        return self.map.penalty.project(cast(Tensor, z))
+    def project(self, z: State, *, overwrite: bool = False) -> Tensor:
+        return self.map.penalty.project(cast(Tensor, z), overwrite=overwrite)
 
     def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         inner = self.map.product(z) + self.u

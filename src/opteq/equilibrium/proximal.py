@@ -65,8 +65,8 @@ class BoundProximal(Splitting):
     def curvature(self) -> Curvature:
         return self.problem.similarity.curvature()
 
-    def project(self, z: State) -> Tensor:
-        return self.problem.penalty.project(cast(Tensor, z))
+    def project(self, z: State, *, overwrite: bool = False) -> Tensor:
+        return self.problem.penalty.project(cast(Tensor, z), overwrite=overwrite)
 
     def forward_backward(self, z: Tensor, step: Step) -> tuple[Tensor, Tensor]:
         return self.problem.forward_backward(z, step)

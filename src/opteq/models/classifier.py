@@ -13,6 +13,7 @@ from opteq.equilibrium.base import as_tuple
 from opteq.errors import ShapeError
 from opteq.layer import Equilibrium
 from opteq.operators import AveragePool
+from opteq.operators.memory import fast_order
 from opteq.options import whole
 from opteq.solve import Solution
 
@@ -32,6 +33,14 @@ class Stem(nn.Sequential):
             for _ in range(reductions)
         ]
         super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        # What follows keeps the memory order, down to the head.
+        first, *rest = self
+        features = fast_order(first(x))
+        for layer in rest:
+            features = layer(features)
+        return features
 
 
 class Body(nn.Module, ABC):

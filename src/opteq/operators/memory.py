@@ -26,6 +26,14 @@ def fast_order(image: Tensor) -> Tensor:
     return image
 
 
+def zeros(batch: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros in the dtype, on the device and, for images, in the memory order of `like`."""
+    images = len(shape) == 3 and stored_channels_last(like)
+    order = torch.channels_last if images else torch.contiguous_format
+    fresh = torch.empty((batch, *shape), dtype=like.dtype, device=like.device, memory_format=order)
+    return fresh.zero_()
+
+
 def in_order_of(image: Tensor, like: Tensor) -> Tensor:
     """The same image in the memory order of `like`."""
     if image.ndim != 4 or like.ndim != 4:

@@ -45,6 +45,45 @@ class _Root(torch.autograd.Function):
         return gradient
 
 
+class _Reorder(torch.autograd.Function):
+    """The rows of a matrix in another order; `back` undoes `there`."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.orders = there, back
+        return rows.index_select(0, there)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        there, back = ctx.orders
+        return _Reorder.apply(gradient.contiguous(), back, there), None, None  # type: ignore
+
+
+_ORDERS: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
+_MOST_ORDERS = 32
+
+
+def _patch_order(
+    height: int, width: int, groups: int, patch: int, batch: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Where the rows (sample, row, column, group) of images go when they are sorted by patch
+    (sample, patch row, patch column, group, row and column within), and back. Kept for the largest
+    batch seen, of which smaller ones use the beginning."""
+    key = (height, width, groups, patch, device)
+    rows = batch * height * width * groups
+    known = _ORDERS.get(key)
+    if known is None or len(known[0]) < rows:
+        if len(_ORDERS) >= _MOST_ORDERS:
+            _ORDERS.clear()
+        index = torch.arange(rows, device=device)
+        grid = index.view(batch, height // patch, patch, width // patch, patch, groups)
+        there = grid.permute(0, 1, 3, 5, 2, 4).reshape(-1)
+        back = torch.empty_like(there)
+        back[there] = index
+        known = _ORDERS[key] = (there, back)
+    return known[0][:rows], known[1][:rows]
+
+
 def _orthogonal(H: Tensor) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(H.dtype, torch.float32)
     Q, R = torch.linalg.qr(H.mT.to(wide))
@@ -58,7 +97,8 @@ class PatchProjection(WeightedOperator):
     A patch is `split` neighbouring channels of a `patch` x `patch` window; windows and channel
     groups do not overlap. H has shape (split * patch^2, hidden) and is shared by all patches, so
     the norm is exactly that of H. The output has shape (channels / split, hidden, height / patch,
-    width / patch): no copy is made, it is one strided convolution on a view.
+    width / patch). Images stored channel by channel are projected by one strided convolution on a
+    view, those stored channels last by gathering patches and one product, twice as fast.
     """
 
     def __init__(
@@ -95,26 +135,34 @@ class PatchProjection(WeightedOperator):
         batch, channels, height, width = z.shape
         groups = channels // self.split
         if stored_channels_last(z):
-            kernel = self._kernel().repeat(groups, 1, 1, 1)
-            out = functional.conv2d(z, kernel, stride=self.patch, groups=groups)
-            return out.unflatten(1, (groups, self.hidden))
+            order = _patch_order(height, width, groups, self.patch, batch, z.device)
+            pieces = _Reorder.apply(z.movedim(1, -1).reshape(-1, self.split), *order)
+            out = pieces.view(-1, len(self.raw)) @ self._matrix()  # type: ignore[union-attr]
+            places = (batch, height // self.patch, width // self.patch, groups, self.hidden)
+            return out.view(places).permute(0, 3, 4, 1, 2)
         views = z.reshape(-1, self.split, height, width)
         out = functional.conv2d(views, self._kernel(), stride=self.patch)
         return out.reshape(batch, groups, *out.shape[1:])
 
     def adjoint(self, r: Tensor) -> Tensor:
         channels, height, width = self.domain_shape(tuple(r.shape[1:]))
-        joined = r.flatten(1, 2)
-        if stored_channels_last(joined):
-            groups = r.shape[1]
-            kernel = self._kernel().repeat(groups, 1, 1, 1)
-            return functional.conv_transpose2d(joined, kernel, stride=self.patch, groups=groups)
+        hidden_last = r.permute(0, 3, 4, 1, 2)
+        if hidden_last.is_contiguous():
+            there, back = _patch_order(height, width, r.shape[1], self.patch, len(r), r.device)
+            pieces = hidden_last.reshape(-1, self.hidden) @ self._matrix().mT
+            image = _Reorder.apply(pieces.view(-1, self.split), back, there)
+            return image.view(len(r), height, width, channels).movedim(-1, 1)  # type: ignore
         flat = r.reshape(-1, *r.shape[2:])
         out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
         return out.reshape(len(r), channels, height, width)
 
     def _kernel(self) -> Tensor:
         return self.weight.T.reshape(self.hidden, self.split, self.patch, self.patch)
+
+    def _matrix(self) -> Tensor:
+        """H with the places of a patch in front of its channels, as gathering leaves them."""
+        parts = self.weight.view(self.split, self.patch, self.patch, self.hidden)
+        return parts.permute(1, 2, 0, 3).reshape(-1, self.hidden)
 
     def root(self) -> PatchProjection:
         """The narrowest projection with the same HH', and so with the same patch distances and the

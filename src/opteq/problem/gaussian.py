@@ -13,12 +13,14 @@ from torch import Tensor, distributed, nn
 from opteq.errors import OptionError
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
 from opteq.operators.base import require_image
+from opteq.operators.memory import zeros
 from opteq.options import fraction, is_number, one_of, positive, strict_options
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
     Similarity,
+    StartAtZero,
     Weights,
     as_operator,
     check_injection,
@@ -162,6 +164,8 @@ class GaussianKernel(Similarity):
 class BoundGaussian(BoundSimilarity):
     """q = target - forward(z); parts are summed over `axes`, kept so that gates broadcast."""
 
+    fresh_gradient = True
+
     def __init__(
         self,
         forward: LinearOperator,
@@ -169,15 +173,16 @@ class BoundGaussian(BoundSimilarity):
         gamma: Gamma,
         axes: tuple[int, ...],
         curvature: Callable[[], Curvature],
-        dtype: torch.dtype,
+        u: Tensor,
     ) -> None:
         self.forward, self.target, self.gamma = forward, target, gamma
         self.axes, self._curvature = axes, curvature
-        # Of the injection: under autocast the projected target has a lower precision.
-        self.dtype = dtype
+        # States are like the injection: under autocast the projected target has a lower precision.
+        self._like = u.detach()[:1]
+        self._start = StartAtZero(forward)
 
     def _gated(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        q = self.target - self.forward(z)
+        q = self.target if self._start.at(z) else self.target - self.forward(z)
         gate = torch.exp(-self.gamma * q.square().sum(self.axes, keepdim=True))
         return q, gate
 
@@ -190,23 +195,24 @@ class BoundGaussian(BoundSimilarity):
 
     def gradient(self, z: Tensor) -> Tensor:
         q, gate = self._gated(z)
-        return self.forward.adjoint(gate * q)
+        # In this order the product keeps the memory order of q.
+        return self.forward.adjoint(q * gate)
 
     def hessian(self, z: Tensor) -> Product:
         # -(AW)' exp(-t) (I - 2 gamma q q') AW, part by part.
         q, gate = self._gated(z)
-        pull = 2 * self.gamma * gate * q
+        pull = q * (2 * self.gamma * gate)
 
         def product(v: Tensor) -> Tensor:
             moved = self.forward(v)
             along = (q * moved).sum(self.axes, keepdim=True)
-            return self.forward.adjoint(pull * along - gate * moved)
+            return self.forward.adjoint(pull * along - moved * gate)
 
         return product
 
     def zeros(self) -> Tensor:
         shape = self.forward.domain_shape(tuple(self.target.shape[1:]))
-        return self.target.new_zeros((len(self.target), *shape), dtype=self.dtype)
+        return zeros(len(self.target), shape, self._like)
 
     def select(self, index: Tensor) -> BoundGaussian:
         twin = copy.copy(self)
@@ -230,7 +236,7 @@ class Gaussian(GaussianKernel):
     def _bind(self, u: Tensor) -> BoundGaussian:
         axes = tuple(range(1, u.ndim))
         gamma = self._gamma_at(u, axes)
-        return BoundGaussian(self.operator, u, gamma, axes, self.curvature, u.dtype)
+        return BoundGaussian(self.operator, u, gamma, axes, self.curvature, u)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit()
@@ -267,7 +273,7 @@ class PatchGaussian(GaussianKernel):
         # Axes of a projected batch: sample, channel group, hidden, row, column.
         target, axes = projection(u), (2,)
         gamma = self._gamma_at(target, axes)
-        return BoundGaussian(forward, target, gamma, axes, self.curvature, u.dtype)
+        return BoundGaussian(forward, target, gamma, axes, self.curvature, u)
 
     def residual_norm_limit(self) -> float:
         return self.operator.norm_limit() * self.projection.norm_limit()

@@ -21,6 +21,7 @@ from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
     Similarity,
+    StartAtZero,
     Weights,
     as_operator,
     check_injection,
@@ -75,9 +76,12 @@ class InnerProduct(Similarity):
 
 
 class _BoundInnerProduct(BoundSimilarity):
+    fresh_gradient = True
+
     def __init__(self, kernel: InnerProduct, u: Tensor) -> None:
         self.kernel, self.u = kernel, u
         self.size = u[0].numel() if kernel.average and len(u) else 1
+        self._start = StartAtZero(kernel.operator)
 
     def _argument(self, z: Tensor) -> Tensor:
         return per_sample_sum(self.u * z) / self.size
@@ -87,6 +91,8 @@ class _BoundInnerProduct(BoundSimilarity):
         return self.size * self.kernel.scalar(self._argument(z)) + quadratic
 
     def gradient(self, z: Tensor) -> Tensor:
+        if self._start.at(z):
+            return self._pull(z).clone()
         return self._pull(z) + self._smooth(z)
 
     def _pull(self, z: Tensor) -> Tensor:

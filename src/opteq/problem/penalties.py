@@ -28,6 +28,9 @@ class NonNegative(Penalty):
     def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
         return torch.relu(v)
 
+    def prox_(self, v: Tensor) -> Tensor:
+        return torch.relu(v) if torch.is_grad_enabled() else torch.relu_(v)
+
 
 @strict_options
 class Box(Penalty):

@@ -34,10 +34,16 @@ class Penalty(nn.Module, ABC):
         """The closed interval on which f is finite."""
         return -math.inf, math.inf
 
-    def project(self, z: Tensor) -> Tensor:
+    def prox_(self, v: Tensor) -> Tensor:
+        """`prox` of a tensor that nobody else uses and that may be overwritten."""
+        return self.prox(v)
+
+    def project(self, z: Tensor, *, overwrite: bool = False) -> Tensor:
         """The nearest point of the domain: no farther from any equilibrium than z is."""
         low, high = self.domain
-        return z if (low, high) == (-math.inf, math.inf) else z.clamp(low, high)
+        if (low, high) == (-math.inf, math.inf):
+            return z
+        return z.clamp_(low, high) if overwrite else z.clamp(low, high)
 
     def forward(self, v: Tensor) -> Tensor:
         return self.prox(v)

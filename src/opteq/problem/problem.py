@@ -26,7 +26,10 @@ class BoundProblem:
         )
 
     def map(self, z: Tensor) -> Tensor:
-        return self.penalty.prox(self.similarity.gradient(z))
+        gradient = self.similarity.gradient(z)
+        if self.similarity.fresh_gradient:
+            return self.penalty.prox_(gradient)
+        return self.penalty.prox(gradient)
 
     def stationarity(self, z: Tensor) -> Tensor:
         return torch.linalg.vector_norm((z - self.map(z)).flatten(1), dim=1)

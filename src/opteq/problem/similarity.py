@@ -25,6 +25,9 @@ class BoundSimilarity(ABC):
     `gradient` is called once an iteration of a solve and does nothing that could be done once.
     """
 
+    fresh_gradient = False
+    """Whether `gradient` returns memory that nothing else uses, so that it may be overwritten."""
+
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:
         """S(z; u) for each sample."""
@@ -49,6 +52,25 @@ class BoundSimilarity(ABC):
         """v -> (Hessian of S at z) v, everything that depends on z alone computed."""
         product = torch.func.vjp(self.gradient, z)[1]
         return lambda v: product(v)[0]
+
+
+class StartAtZero:
+    """Whether a bound similarity is being evaluated at zero, where W need not be applied: solves
+    start there. Only its first evaluation is looked at, and only where looking is free. Weights
+    that are not finite are applied even so, for the solve to find out."""
+
+    def __init__(self, operator: LinearOperator) -> None:
+        self.operator, self.seen = operator, False
+
+    def at(self, z: Tensor) -> bool:
+        """Whether z is zero, if this is the first question."""
+        if self.seen or torch.is_grad_enabled() or z.device.type != "cpu":
+            return False
+        self.seen = True
+        if torch.compiler.is_compiling() or bool(z.any()):
+            return False
+        weights = (m.weight for m in self.operator.modules() if isinstance(m, WeightedOperator))
+        return all(bool(weight.isfinite().all()) for weight in weights)
 
 
 class Similarity(nn.Module):

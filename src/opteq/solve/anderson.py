@@ -11,6 +11,7 @@ from opteq.options import fraction, positive, strict_options, whole
 from opteq.solve.layout import FlatMap
 from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
+from opteq.solve.workspace import borrow, give_back
 
 
 @strict_options
@@ -54,6 +55,10 @@ class _Anderson(Method):
         proposed = self.extrapolation.propose(image, gap)
         return self.safeguard.choose(self.safeguard.keeps(image, length), proposed)
 
+    def close(self) -> None:
+        super().close()
+        self.extrapolation.close()
+
     def select(self, index: Tensor) -> None:
         super().select(index)
         self.extrapolation.select(index)
@@ -68,20 +73,26 @@ class Extrapolation:
         self.points, self.ridge, self.mixing = memory + 1, ridge, mixing
         self.seen = 0
         self.images = self.gaps = self.gram = torch.empty(0)
+        self.proposals: list[Tensor] = []
 
     def gap(self, z: Tensor, image: Tensor) -> Tensor:
         """image - z, written where it will be kept."""
         if not self.seen:
             batch, size = z.shape
-            self.images = z.new_empty(batch, self.points, size)
-            self.gaps = torch.empty_like(self.images)
+            self.images, self.gaps = (
+                borrow(batch, self.points * size, z).view(batch, self.points, size)
+                for _ in range(2)
+            )
+            # The loop holds on to the last proposal while the next is written.
+            self.proposals = [borrow(batch, size, z) for _ in range(2)]
             # The small systems are solved in float64, where the device has it.
             wide = torch.float32 if z.device.type == "mps" else torch.float64
             self.gram = z.new_zeros(batch, self.points, self.points, dtype=wide)
         return torch.sub(image, z, out=self.gaps[:, self.seen % self.points])
 
     def propose(self, image: Tensor, gap: Tensor) -> Tensor:
-        """Take in an evaluation, and propose where to go next."""
+        """Take in an evaluation, and propose where to go next: in memory that is overwritten by
+        the proposal after the next."""
         slot = self.seen % self.points
         self.images[:, slot] = image
         self.seen += 1
@@ -89,10 +100,11 @@ class Extrapolation:
         weights = self._weights(gap, slot, count)
         if weights is None:
             return image if self.mixing == 1 else image - (1 - self.mixing) * gap
-        moved = torch.bmm(weights, self.images[:, :count])[:, 0]
+        proposal = self.proposals[self.seen % 2][: len(image), None]
+        torch.bmm(weights, self.images[:, :count], out=proposal)
         if self.mixing != 1:
-            moved -= (1 - self.mixing) * torch.bmm(weights, self.gaps[:, :count])[:, 0]
-        return moved
+            proposal.baddbmm_(weights, self.gaps[:, :count], alpha=self.mixing - 1)
+        return proposal[:, 0]
 
     def _weights(self, gap: Tensor, slot: int, count: int) -> Tensor | None:
         """How much of each point to take, (batch, 1, count), with sum 1; the newest is at
@@ -120,6 +132,11 @@ class Extrapolation:
         weights = torch.where(usable, weights, 0.0)
         weights[:, slot] = 1 - weights.sum(1)
         return weights[:, None].to(gap.dtype)
+
+    def close(self) -> None:
+        """Leave the memory to the next solve."""
+        for buffer in (self.images, self.gaps, *self.proposals):
+            give_back(buffer)
 
     def select(self, index: Tensor) -> None:
         if self.gram.ndim == 3:

@@ -45,6 +45,9 @@ class _Broyden(Method):
         self.steps: list[Tensor] = []
         self.inverse_squares: list[Tensor] = []
 
+    def gap(self, z: Tensor, image: Tensor) -> Tensor:
+        return image - z
+
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         if len(self.steps) == self.memory:
             self.steps.clear()

@@ -125,6 +125,10 @@ class _Accelerated(_ForwardBackward):
         proposed = self.extrapolation.propose(self.moved, stride)
         return self.safeguard.choose(self.safeguard.keeps(self.moved, length), proposed)
 
+    def close(self) -> None:
+        super().close()
+        self.extrapolation.close()
+
     def select(self, index: Tensor) -> None:
         super().select(index)
         self.extrapolation.select(index)

@@ -115,10 +115,11 @@ class FlatMap:
         return FlatMap(self.bound.select(index), self.layout)
 
     def project(self, flat: Tensor) -> Tensor:
-        """Bring an extrapolated point back to where the map's objective is finite."""
+        """Bring an extrapolated point, which may be overwritten, back to where the map's objective
+        is finite."""
         if self.bound is None:
             return flat
-        return self.layout.pack(self.bound.project(self.layout.unpack(flat)))
+        return self.layout.pack(self.bound.project(self.layout.unpack(flat), overwrite=True))
 
     def objective(self, flat: Tensor) -> Tensor | None:
         return None if self.bound is None else self.bound.objective(self.layout.unpack(flat))

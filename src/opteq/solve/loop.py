@@ -68,17 +68,16 @@ def measure(image: Tensor, gap: Tensor) -> Measured:
     size = torch.linalg.vector_norm(gap, dim=1)
     scale = torch.linalg.vector_norm(image, dim=1)
     limits = torch.finfo(scale.dtype)
+    usual = (scale > (limits.tiny / limits.eps) ** 0.5) & (torch.maximum(size, scale) <= limits.max)
+    if looking_is_free(usual) and bool(usual.all()):
+        return Measured(size, size / scale, usual)
     # Squares of very small or large entries leave the range of the dtype: scale them first.
-    doubtful = ~(scale > (limits.tiny / limits.eps) ** 0.5) | ~size.isfinite() | ~scale.isfinite()
-    if not looking_is_free(doubtful) or bool(doubtful.any()):
-        largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
-        unit = torch.where(largest > 0, largest, 1.0)[:, None]
-        size = torch.linalg.vector_norm(gap / unit, dim=1)
-        scale = torch.linalg.vector_norm(image / unit, dim=1)
-        residual = torch.where(size == 0, size, size / scale)
-        return Measured(size * unit[:, 0], residual, size.isfinite() & scale.isfinite())
+    largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
+    unit = torch.where(largest > 0, largest, 1.0)[:, None]
+    size = torch.linalg.vector_norm(gap / unit, dim=1)
+    scale = torch.linalg.vector_norm(image / unit, dim=1)
     residual = torch.where(size == 0, size, size / scale)
-    return Measured(size, residual, size.isfinite() & scale.isfinite())
+    return Measured(size * unit[:, 0], residual, size.isfinite() & scale.isfinite())
 
 
 @dataclass
@@ -117,28 +116,36 @@ class Rows:
         """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
         latest iterate is the best and no sample is done, however small its residual."""
         size, residual, finite = measured
+        within = residual <= solver.tol
+        if solver.atol:
+            within = within | (size <= solver.atol)
+        if stop and looking_is_free(z) and self._all_improve(residual, finite):
+            # The rule, and no copy is made.
+            self.best, self.residual = z, residual
+            self.best_step = self.steps = torch.full_like(self.steps, step)
+            self.first_gap = size if step == 1 else self.first_gap
+            self.last_gap, self.converged = size, within
+            return
         working = ~self.done
-        within = (residual <= solver.tol) | (size <= solver.atol)
         if not stop:
             better, within = working & finite, torch.zeros_like(within)
         else:
             # With an absolute tolerance the iterate that ends the solve need not be the best one
             # relative to its size.
             better = working & finite & (within | (residual < self.residual))
-        # No copy while every sample improves, which is the rule.
-        if looking_is_free(z) and bool(better.all()):
-            self.best, self.residual = z, residual
-            self.best_step = torch.full_like(self.best_step, step)
-        else:
-            self.best = torch.where(better[:, None], z, self.best)
-            self.residual = torch.where(better, residual, self.residual)
-            self.best_step = torch.where(better, step, self.best_step)
+        self.best = torch.where(better[:, None], z, self.best)
+        self.residual = torch.where(better, residual, self.residual)
+        self.best_step = torch.where(better, step, self.best_step)
         if step == 1:
             self.first_gap = size
         self.last_gap = torch.where(working, size, self.last_gap)
         self.steps = torch.where(working, step, self.steps)
         self.converged = self.converged | (working & finite & within)
         self.broken = self.broken | (working & ~finite)
+
+    def _all_improve(self, residual: Tensor, finite: Tensor) -> bool:
+        """Whether all samples are in work and better off than ever."""
+        return bool(((residual < self.residual) & finite & ~self.converged & ~self.broken).all())
 
     def codes(self, taken: int, eps: float) -> Tensor:
         """The status of each sample after `taken` steps of a map with rounding error `eps`."""
@@ -241,6 +248,9 @@ def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Sol
             if method.extrapolates:
                 following = method.map.project(following)
             z = following if finished == 0 else torch.where(rows.done[:, None], z, following)
+        # The answer must not lie in memory that the next solve writes to.
+        rows.best = rows.best.clone()
+        method.close()
     return _assemble([*retired, rows], layout, taken, recorder)
 
 

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from opteq.options import one_of, positive, whole
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve.layout import FlatMap
+from opteq.solve.workspace import borrow, give_back
 
 OnFailure = Literal["warn", "raise", "ignore"]
 
@@ -24,14 +26,23 @@ class Method(ABC):
 
     def __init__(self, map: FlatMap) -> None:
         self.map = map
+        self._gap: Tensor | None = None
 
     def evaluate(self, z: Tensor) -> Tensor:
         """T(z)."""
         return self.map(z)
 
     def gap(self, z: Tensor, image: Tensor) -> Tensor:
-        """T(z) - z."""
-        return image - z
+        """T(z) - z, in memory that is overwritten when the next gap is computed. A method that
+        keeps gaps overrides this."""
+        if self._gap is None:
+            self._gap = borrow(len(z), z.shape[1], z)
+        return torch.sub(image, z, out=self._gap[: len(z)])
+
+    def close(self) -> None:
+        """The solve is over: leave borrowed memory to the next one."""
+        if self._gap is not None:
+            give_back(self._gap)
 
     @abstractmethod
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:

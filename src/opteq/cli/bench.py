@@ -1,0 +1,51 @@
+"""`opteq bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    ids: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="Show the ids and stop.")] = False,
+    seconds: Annotated[
+        float, typer.Option(help="Time to spend on each setting, at least five rounds.", min=0)
+    ] = 10.0,
+    threads: Annotated[int, typer.Option(help="Threads of torch.", min=1)] = 1,
+    output: Annotated[Path, typer.Option(help="A folder for tables and pictures.")] = Path(
+        "runs/bench"
+    ),
+) -> None:
+    """Measure speed and memory beside peers, in one run: contenders take turns, the best time of
+    each counts, and every answer is checked to be as accurate as asked for."""
+    from rich.console import Console
+
+    from opteq.evaluate.benchmark import list_benchmarks, load_benchmark
+
+    console = Console()
+    known = list(list_benchmarks())
+    if list_only:
+        for name in known:
+            console.print(f"{name:8} {load_benchmark(name).title}", highlight=False)
+        return
+    chosen = [load_benchmark(name) for name in ids or known]
+
+    import torch
+
+    from opteq.report.bench import outcome_text, write_outcome, write_summary
+
+    torch.set_num_threads(threads)
+    done = []
+    for benchmark in chosen:
+        with console.status("") as status:
+            outcome = benchmark.run(
+                seconds, lambda text, b=benchmark: status.update(f"{b.id}: {text}")
+            )
+        write_outcome(benchmark, outcome, output)
+        console.print(outcome_text(benchmark, outcome), highlight=False, soft_wrap=True)
+        done.append((benchmark, outcome))
+    write_summary(done, output)
+    console.print(f"tables and pictures: {output}", highlight=False, soft_wrap=True)

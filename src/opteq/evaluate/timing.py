@@ -1,0 +1,39 @@
+"""Times that can be compared: contenders take turns, and each one's best time counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+# A contender runs at least so often, however long it takes.
+_FEWEST_ROUNDS = 5
+
+
+def best_times(
+    contenders: Mapping[str, Callable[[], object]], *, seconds: float = 10.0, most_rounds: int = 50
+) -> dict[str, float]:
+    """The least time of each contender, in seconds, after one call that does not count.
+
+    They take turns, so that what else the machine does falls on all of them alike, for `seconds`
+    but at least five rounds.
+    """
+    for run in contenders.values():
+        run()
+    best = dict.fromkeys(contenders, float("inf"))
+    begin = time.perf_counter()
+    for taken in range(most_rounds):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            _wait()
+            best[name] = min(best[name], time.perf_counter() - start)
+        if taken + 1 >= _FEWEST_ROUNDS and time.perf_counter() - begin > seconds:
+            break
+    return best
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,146 @@
+"""Tables and pictures of benchmarks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, new_figure
+from opteq.train.checkpoint import write_atomically
+from opteq.train.run import environment
+
+_HEADER = ("setting", "contender", "ms", "evaluations", "residual", "note")
+_COLOURS = (ACCENT, SECOND, THIRD, MUTED, "#7d5ba6", "#b8c0c8")
+
+
+def outcome_text(benchmark: Benchmark, outcome: Outcome) -> str:
+    """As Markdown: the measurements, and what they say about the targets."""
+    lines = [f"## {benchmark.id}: {benchmark.title}", "", benchmark.protocol, ""]
+    lines += _markdown(_HEADER, _cells(outcome))
+    lines += ["", *_markdown(("finding", "value", "target", ""), _findings(outcome.findings)), ""]
+    return "\n".join(lines)
+
+
+def write_outcome(benchmark: Benchmark, outcome: Outcome, output: Path) -> None:
+    """ID.csv and ID.png."""
+    output.mkdir(parents=True, exist_ok=True)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_HEADER)
+    writer.writerows(_cells(outcome))
+    writer.writerow([])
+    writer.writerow(("finding", "value", "target", "met"))
+    writer.writerows(_findings(outcome.findings))
+    write_atomically(output / f"{benchmark.id}.csv", buffer.getvalue().encode())
+    picture = io.BytesIO()
+    figure = _curves(outcome) if outcome.curves else _bars(outcome)
+    figure.suptitle(benchmark.title, fontsize=11)
+    figure.savefig(picture, format="png", dpi=150)
+    write_atomically(output / f"{benchmark.id}.png", picture.getvalue())
+
+
+def write_summary(done: list[tuple[Benchmark, Outcome]], output: Path) -> None:
+    """table.md: every benchmark of this call, with the command and the machine."""
+    found = environment()
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {_processor()}"
+    head = [
+        "# Speed",
+        "",
+        f"`{found['command']}`: opteq {found['opteq']}, torch {found['torch']}, "
+        f"{found['threads']} thread(s) of {machine}. Contenders take turns; each one's best time "
+        "counts.",
+        "",
+    ]
+    text = "\n".join(head) + "\n".join(outcome_text(*pair) for pair in done)
+    write_atomically(output / "table.md", text.encode())
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown processor"
+
+
+def _cells(outcome: Outcome) -> list[tuple[str, ...]]:
+    return [
+        (
+            m.setting,
+            m.contender,
+            "" if m.milliseconds is None else f"{m.milliseconds:.4g}",
+            "" if m.evaluations is None else str(m.evaluations),
+            "" if m.residual is None else f"{m.residual:.1e}",
+            m.note,
+        )
+        for m in outcome.measurements
+    ]
+
+
+def _findings(findings: list[Finding]) -> list[tuple[str, ...]]:
+    words = {True: "met", False: "MISSED", None: ""}
+    return [(f.claim, f"{f.value:.3g}", f.target, words[f.met]) for f in findings]
+
+
+def _markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    cells = [header, *rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
+    lines = [
+        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return lines
+
+
+def _bars(outcome: Outcome) -> Any:
+    timed = [m for m in outcome.measurements if m.milliseconds is not None]
+    settings = list(dict.fromkeys(m.setting for m in timed))
+    names = list(dict.fromkeys(m.contender for m in timed))
+    figure, axes = new_figure(8, 0.7 + 0.28 * len(timed) + 0.25 * len(settings))
+    axis = axes[0, 0]
+    place, ticks = 0.0, []
+    for setting in settings:
+        here = [m for m in timed if m.setting == setting]
+        for m in here:
+            colour = _COLOURS[names.index(m.contender) % len(_COLOURS)]
+            axis.barh(place, m.milliseconds, color=colour, height=0.8)
+            count = "" if m.evaluations is None else f", {m.evaluations} evaluations"
+            axis.text(
+                m.milliseconds or 0, place, f" {m.milliseconds:.3g} ms{count}", va="center", size=7
+            )
+            ticks.append((place, m.contender))
+            place += 1
+        axis.text(0, place - len(here) - 0.75, setting, size=8, weight="bold", va="bottom")
+        place += 0.9
+    axis.set_yticks([p for p, _ in ticks], [name for _, name in ticks], fontsize=7)
+    axis.invert_yaxis()
+    axis.set_ylim(place - 0.8, -1.4)
+    axis.margins(x=0.25)
+    axis.set_xlabel("milliseconds")
+    axis.grid(visible=False, axis="y")
+    return figure
+
+
+def _curves(outcome: Outcome) -> Any:
+    kinds = list(dict.fromkeys(axis for axis, _ in outcome.curves))
+    figure, axes = new_figure(3.0 * len(kinds) + 0.6, 3.0, columns=len(kinds))
+    for axis, kind in zip(axes[0], kinds, strict=True):
+        here = {name: points for (k, name), points in outcome.curves.items() if k == kind}
+        for i, (name, points) in enumerate(here.items()):
+            axis.loglog(
+                *zip(*points, strict=True), "o-", color=_COLOURS[i], label=name, markersize=3
+            )
+        axis.set_xlabel(kind)
+        axis.tick_params(labelsize=7)
+        if len(here) > 1:
+            axis.legend(fontsize=7)
+        else:
+            axis.set_ylabel(next(iter(here)))
+    return figure

@@ -1,0 +1,47 @@
+"""Memory that solves write to and that the next solve can use again."""
+
+from __future__ import annotations
+
+import threading
+
+from torch import Tensor
+
+# Larger buffers are given back to the system, so that no solve leaves more than this behind.
+_MOST_BYTES = 2**29
+
+
+class _Shelf(threading.local):
+    """What the last solve of this thread left."""
+
+    def __init__(self) -> None:
+        self.left: list[Tensor] = []
+
+
+_SHELF = _Shelf()
+
+
+def borrow(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Uninitialised (rows, columns) in the dtype and on the device of `like`.
+
+    On a CPU the system clears fresh memory page by page, which for the history of a solve took as
+    long as writing it three times; other devices keep their memory themselves.
+    """
+    size = rows * columns
+    for i, buffer in enumerate(_SHELF.left):
+        if buffer.dtype == like.dtype and buffer.numel() >= size and like.device.type == "cpu":
+            return _SHELF.left.pop(i)[:size].view(rows, columns)
+    return like.new_empty(size).view(rows, columns)
+
+
+def give_back(buffer: Tensor) -> None:
+    """Leave a borrowed buffer, of which nothing is used any more, to the next solve."""
+    whole = buffer._base if buffer._base is not None else buffer
+    used = sum(kept.numel() * kept.itemsize for kept in _SHELF.left)
+    fits = used + whole.numel() * whole.itemsize <= _MOST_BYTES
+    if whole.device.type == "cpu" and whole.ndim == 1 and fits and not whole.is_inference():
+        _SHELF.left.append(whole)
+
+
+def clear() -> None:
+    """Give everything back to the system."""
+    _SHELF.left.clear()
