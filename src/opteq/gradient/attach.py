@@ -26,7 +26,7 @@ class Rules:
     higher: AdjointSolve
 
 
-def attach_implicit(map: Map, state: State, rules: Rules) -> State:
+def attach_implicit(map: Map, state: State, rules: Rules, applied: State | None = None) -> State:
     """`state`, a fixed point of `map`, with its derivative in everything that `map` depends on.
 
     The differential of z = T(z) is dz = (I - J)^-1 dT, so a gradient g of the state becomes the
@@ -37,10 +37,14 @@ def attach_implicit(map: Map, state: State, rules: Rules) -> State:
     itself the fixed point of w -> g + J'w and is attached in the same way. And the derivative of
     T(z) in the tensors that the map holds is taken at the attached z instead of the constant one:
     a term of value zero whose derivative in z is not.
+
+    `applied` is T(z) at the constant state with its graph, if it is known already.
     """
     constant = like(state, tuple(part.detach() for part in as_tuple(state)))
-    with torch.enable_grad():
-        image = as_tuple(map(constant))
+    if applied is None:
+        with torch.enable_grad():
+            applied = map(constant)
+    image = as_tuple(applied)
     if not any(part.requires_grad for part in image):
         return constant
     tensors = tensors_in(map)

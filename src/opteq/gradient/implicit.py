@@ -66,7 +66,9 @@ class Implicit(GradientRule):
     def certified(self, curvature: Curvature) -> bool:
         return True
 
-    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
+    def attach(
+        self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
+    ) -> State:
         # A reference to the solution from its own graph would keep both alive.
         record = weakref.ref(solution)
 
@@ -80,7 +82,7 @@ class Implicit(GradientRule):
         def higher(map: Map, z: State, g: State) -> State:
             return self._fixed_point(map, z, g).state
 
-        return attach_implicit(bound, state, Rules(first, higher))
+        return attach_implicit(bound, state, Rules(first, higher), image)
 
     def _adjoint(self, bound: BoundMap, z: State, g: State) -> tuple[Solution, State]:
         if self.solver is None and isinstance(z, Tensor) and isinstance(g, Tensor):

@@ -29,8 +29,10 @@ class Phantom(GradientRule):
         whole("steps", self.steps, least=1)
         fraction("damping", self.damping)
 
-    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
-        return _through(bound, state, self.steps, self.damping)
+    def attach(
+        self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
+    ) -> State:
+        return _through(bound, state, self.steps, self.damping, image)
 
 
 @strict_options
@@ -39,14 +41,18 @@ class OneStep(GradientRule):
     """Differentiate one application of the map at the solution, as if the state it is applied to
     were constant [MOptEq A.11]: the cheapest rule, and the coarsest."""
 
-    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
-        return _through(bound, state, 1, 1.0)
+    def attach(
+        self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
+    ) -> State:
+        return _through(bound, state, 1, 1.0, image)
 
 
-def _through(bound: BoundMap, state: State, steps: int, damping: float) -> State:
+def _through(
+    bound: BoundMap, state: State, steps: int, damping: float, image: State | None = None
+) -> State:
     with torch.enable_grad():
-        moving = state
-        for _ in range(steps):
+        moving = damp(state, bound(state) if image is None else image, damping)
+        for _ in range(steps - 1):
             moving = damp(moving, bound(moving), damping)
     finite = torch.stack(
         [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(moving)]

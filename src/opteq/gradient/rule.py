@@ -10,6 +10,7 @@ from torch import Tensor
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve import Solution, Solver, solve
+from opteq.solve.layout import LastEvaluation
 
 
 class GradientRule(ABC):
@@ -19,25 +20,32 @@ class GradientRule(ABC):
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
         """A solution whose state can be differentiated."""
         start = like(z0, tuple(part.detach() for part in as_tuple(z0)))
-        solution = solve(bound, start, solver, trace=trace)
-        if torch.is_grad_enabled() and len(solution.converged):
-            solution.state = self._attach_usable(bound, solution)
+        if not torch.is_grad_enabled():
+            return solve(bound, start, solver, trace=trace)
+        last = LastEvaluation()
+        solution = solve(bound, start, solver, trace=trace, last=last)
+        if len(solution.converged):
+            image = last.image_of(solution.state)
+            solution.state = self._attach_usable(bound, solution, image)
         return solution
 
     @abstractmethod
-    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
-        """`state` with the graph of this rule."""
+    def attach(
+        self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
+    ) -> State:
+        """`state` with the graph of this rule. `image` is T(state) with its graph, if the solve
+        has left it."""
 
     def certified(self, curvature: Curvature) -> bool:
         """Whether the rule is meaningful for a problem of this curvature."""
         return largest(curvature.contraction) < 1
 
-    def _attach_usable(self, bound: BoundMap, solution: Solution) -> State:
+    def _attach_usable(self, bound: BoundMap, solution: Solution, image: State | None) -> State:
         """Samples at which the map is not finite stay constants, so that they cannot turn the
         gradient of the weights, which sums over samples, into NaN."""
         broken = solution.residual.isinf()
         if not bool(broken.any()):
-            return self.attach(bound, solution.state, solution)
+            return self.attach(bound, solution.state, solution, image)
         keep = (~broken).nonzero()[:, 0]
         if not len(keep):
             return solution.state

@@ -86,7 +86,9 @@ class Unrolled(GradientRule):
             return image, solver.combine(cast(Tensor, z), cast(Tensor, image), k)
         return image, damp(z, image, self.damping)
 
-    def attach(self, bound: BoundMap, state: State, solution: Solution) -> State:
+    def attach(
+        self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
+    ) -> State:
         return state
 
     def certified(self, curvature: Curvature) -> bool:

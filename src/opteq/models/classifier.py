@@ -19,18 +19,26 @@ from opteq.solve import Solution
 
 
 class Stem(nn.Sequential):
-    """Features g(x): two 3x3 convolutions, `reductions` more of stride 2, batch norm, ReLU; or
-    `single` for one convolution only."""
+    """Features g(x): two 3x3 convolutions (`single`: one), `reductions` more of stride 2, batch
+    norm, ReLU. `early` reduces first, and one convolution follows: on a CPU the convolutions at
+    full resolution can cost as much as the equilibrium."""
 
     def __init__(
-        self, in_channels: int, channels: int, *, reductions: int = 0, single: bool = False
+        self,
+        in_channels: int,
+        channels: int,
+        *,
+        reductions: int = 0,
+        single: bool = False,
+        early: bool = False,
     ) -> None:
-        layers: list[nn.Module] = [nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)]
-        if not single:
-            layers.append(nn.Conv2d(channels, channels, 3, padding=1, bias=False))
-        layers += [
-            nn.Conv2d(channels, channels, 3, stride=2, padding=1, bias=False)
-            for _ in range(reductions)
+        strides = [1] * (1 if single else 2) + [2] * reductions
+        if early and reductions:
+            strides = [2] * reductions + [1]
+        widths = [in_channels] + [channels] * len(strides)
+        layers: list[nn.Module] = [
+            nn.Conv2d(a, channels, 3, stride=stride, padding=1, bias=False)
+            for a, stride in zip(widths, strides, strict=False)
         ]
         super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
 

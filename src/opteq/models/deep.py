@@ -31,6 +31,7 @@ def deep_opteq(
     classes: int = 10,
     task: Literal["classification", "segmentation"] = "classification",
     reductions: int = 0,
+    early_reduction: bool = False,
     extractor: Extractor | None = None,
     unit: UnitKind = "convolution",
     head: Literal["pooled", "convolutions"] = "pooled",
@@ -75,7 +76,9 @@ def deep_opteq(
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if extractor is None:
-        stem = Stem(in_channels, channels, reductions=reductions, single=True)
+        stem = Stem(
+            in_channels, channels, reductions=reductions, single=True, early=early_reduction
+        )
     else:
         stem = _extractor(extractor, in_channels, channels)
     if task == "segmentation":

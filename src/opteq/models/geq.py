@@ -39,6 +39,7 @@ def geq(
     in_channels: int = 3,
     classes: int = 10,
     reductions: int = 0,
+    early_reduction: bool = False,
     kernel: Kernel = "gaussian",
     gamma: float | Literal["mean", "minimum", "learned"] = "mean",
     head_grid: int = 1,
@@ -77,7 +78,7 @@ def geq(
         injections.append(nn.Conv2d(channels, injected, 3, padding=1))
         problem = Problem(penalty=NonNegative(), similarity=similarity)
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
-    stem = Stem(in_channels, channels, reductions=reductions)
+    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     body = Parallel(injections, layers, sides, common_side=min(sides))
     head = PooledHead(channels, classes, head_grid)
     return Classifier(stem, body, channels, classes, head=head)

@@ -24,6 +24,7 @@ def mopteq(
     in_channels: int = 3,
     classes: int = 10,
     reductions: int = 0,
+    early_reduction: bool = False,
     coupling: Literal["loop", "none"] = "loop",
     diversity_weight: float = 0.01,
     diversity: Literal["smooth", "sign", "none"] = "smooth",
@@ -65,6 +66,6 @@ def mopteq(
         gradient=OneStep() if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
-    stem = Stem(in_channels, channels, reductions=reductions)
+    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     head = PooledHead(body.out_channels, classes, head_grid)
     return Classifier(stem, body, body.out_channels, classes, head=head)

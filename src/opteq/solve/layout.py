@@ -80,15 +80,52 @@ class Layout:
         return self.pack(image)
 
 
+class LastEvaluation:
+    """Keeps the graph of the latest application of a map, so that what differentiates the map at
+    the solution need not apply it there again."""
+
+    def __init__(self) -> None:
+        self.state: State | None = None
+        self.image: State | None = None
+        self._calls = 0
+
+    def apply(self, map: Callable[[Any], Any], state: State) -> State:
+        """map(state); with a graph, unless it is the first call, which rarely is the last."""
+        self.forget()
+        self._calls += 1
+        if self._calls == 1:
+            return map(state)
+        # The graph keeps the state, and the solver will write to its memory.
+        self.state = like(state, tuple(part.clone() for part in as_tuple(state)))
+        with torch.enable_grad():
+            image = map(self.state)
+        self.image = image
+        return like(image, tuple(part.detach() for part in as_tuple(image)))
+
+    def image_of(self, state: State) -> State | None:
+        """The image of `state`, if it was the latest."""
+        if self.state is None:
+            return None
+        pairs = zip(as_tuple(state), as_tuple(self.state), strict=True)
+        return self.image if all(torch.equal(a, b) for a, b in pairs) else None
+
+    def forget(self) -> None:
+        self.state = self.image = None
+
+
 class FlatMap:
     """A map on packed states, for all samples or for some of them."""
 
-    def __init__(self, map: Callable[[Any], Any], layout: Layout) -> None:
-        self.map, self.layout = map, layout
+    def __init__(
+        self, map: Callable[[Any], Any], layout: Layout, last: LastEvaluation | None = None
+    ) -> None:
+        self.map, self.layout, self.last = map, layout, last
 
     def __call__(self, flat: Tensor) -> Tensor:
         version = _version(flat)
-        image = self.layout.pack_image(self.map(self.layout.unpack(flat)), len(flat))
+        state = self.layout.unpack(flat)
+        image = self.map(state) if self.last is None else self.last.apply(self.map, state)
+        image = self.layout.pack_image(image, len(flat))
         if _version(flat) != version:
             raise OptionError(
                 "The map changes its argument in place, so nothing can be compared with it.",
@@ -112,6 +149,8 @@ class FlatMap:
     def select(self, index: Tensor) -> FlatMap:
         """The map for the samples at `index`, if it is `separable`."""
         assert self.bound is not None
+        if self.last is not None:
+            self.last.forget()
         return FlatMap(self.bound.select(index), self.layout)
 
     def project(self, flat: Tensor) -> Tensor:

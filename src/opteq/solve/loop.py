@@ -13,7 +13,7 @@ from torch import Tensor
 from opteq.equilibrium.base import State
 from opteq.errors import OptionError
 from opteq.solve.anderson import Anderson
-from opteq.solve.layout import FlatMap, Layout
+from opteq.solve.layout import FlatMap, LastEvaluation, Layout
 from opteq.solve.safeguard import looking_is_free
 from opteq.solve.solution import Solution, Trace, report
 from opteq.solve.solver import Solver
@@ -28,13 +28,18 @@ _LOOK_EVERY = 4
 
 
 def solve(
-    T: Callable[[Any], Any], z0: State, solver: Solver | None = None, *, trace: bool = False
+    T: Callable[[Any], Any],
+    z0: State,
+    solver: Solver | None = None,
+    *,
+    trace: bool = False,
+    last: LastEvaluation | None = None,
 ) -> Solution:
     """Find z = T(z), starting at z0, for each sample of the batch.
 
     `T` is any function from states to states (a tensor, or a tuple of tensors, batch first), or a
     bound map, whose finished samples are dropped from the computation. Nothing is differentiated;
-    `opteq.Equilibrium` does that.
+    `opteq.Equilibrium` does that, and keeps the graph of the `last` evaluation for it.
 
     >>> import torch
     >>> solution = solve(torch.cos, torch.zeros(1, 1, dtype=torch.float64), Anderson(tol=1e-12))
@@ -49,7 +54,7 @@ def solve(
             f"solver is {solver!r}.", "Give Picard(), Anderson(), Broyden() or ForwardBackward()."
         )
     with torch.no_grad():
-        solution = _run(T, z0, solver, trace)
+        solution = _run(T, z0, solver, trace, last)
     report(solution, solver.on_failure, "The solve")
     return solution
 
@@ -216,13 +221,19 @@ class Observer:
         return _assemble([self.rows], self.layout, self.taken, self.recorder)
 
 
-def _run(T: Callable[[Any], Any], z0: State, solver: Solver, trace: bool) -> Solution:
+def _run(
+    T: Callable[[Any], Any],
+    z0: State,
+    solver: Solver,
+    trace: bool,
+    last: LastEvaluation | None = None,
+) -> Solution:
     layout = Layout(z0)
     z = layout.pack(z0).clone()
     recorder = _Recorder(len(z)) if trace else None
     rows, retired, taken = Rows.begin(z), [], 0
     if solver.max_steps and len(z):
-        method = solver.start(FlatMap(T, layout))
+        method = solver.start(FlatMap(T, layout, last))
         looks = looking_is_free(z)
         for taken in range(1, solver.max_steps + 1):
             image = method.evaluate(z)
