@@ -47,8 +47,11 @@ class BoundMap(ABC):
         """The hidden objective for each sample, if the map has one."""
         return None
 
-    def symmetric_linearization(self, z: Tensor) -> SymmetricLinearization | None:
-        """The Jacobian of T at z as D H, if it has that form; see `SymmetricLinearization`."""
+    def symmetric_linearization(
+        self, z: Tensor, image: Tensor | None = None
+    ) -> SymmetricLinearization | None:
+        """The Jacobian of T at z as D H, if it has that form; see `SymmetricLinearization`.
+        `image` is T(z), where it is known."""
         return None
 
     def adjoint_splitting(self, z: Tensor, g: Tensor) -> AdjointSplitting | None:
@@ -83,12 +86,19 @@ class SymmetricLinearization:
     symmetric, and positive definite wherever G is strongly convex.
     """
 
-    def __init__(self, slope: Tensor, hessian: Product) -> None:
-        self.root, self.hessian = slope.sqrt(), hessian
+    def __init__(self, slope: Tensor, hessian: Product, *, binary: bool = False) -> None:
+        # A slope of 0 and 1 alone is its own root.
+        self.slope, self.root = slope, slope if binary else slope.sqrt()
+        self.hessian = hessian
 
     def system(self, v: Tensor) -> Tensor:
-        """(I - sqrt(D) H sqrt(D)) v."""
-        return v - self.root * self.hessian(self.root * v)
+        """(I - sqrt(D) H sqrt(D)) v, in fresh memory."""
+        # The product is of a tensor made here, so nothing else can hold what comes back.
+        return self.hessian(self.root * v).mul_(self.root).neg_().add_(v)
+
+    def transposed(self, w: Tensor) -> Tensor:
+        """J'w = H D w."""
+        return self.hessian(self.slope * w)
 
     def right_side(self, g: Tensor) -> Tensor:
         """sqrt(D) g."""
@@ -98,6 +108,11 @@ class SymmetricLinearization:
         """w from v, and the residual of the system at v, which comes with it."""
         w = g + self.hessian(self.root * v)
         return w, self.root * w - v
+
+    def visible(self, g: Tensor, v: Tensor, residual: Tensor) -> Tensor:
+        """A vector that D does not tell from w, from v and the residual sqrt(D) w - v of the
+        system: all that a gradient needs which passes through the prox, and no product."""
+        return torch.where(self.root > 0, (v + residual) / self.root, g)
 
 
 class AdjointSplitting(BoundMap):

@@ -12,7 +12,7 @@ from torch import Tensor
 from opteq.equilibrium.base import EquilibriumMap, State, SymmetricLinearization
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import IllPosedError
-from opteq.problem import BoundProblem, Problem
+from opteq.problem import BoundProblem, NonNegative, Problem
 from opteq.problem.curvature import Curvature, Number
 from opteq.problem.penalty import Step
 
@@ -98,6 +98,12 @@ class BoundProximal(Splitting):
     def objective(self, z: State) -> Tensor:
         return self.problem.objective(cast(Tensor, z))
 
-    def symmetric_linearization(self, z: Tensor) -> SymmetricLinearization:
-        slope = self.problem.penalty.slope(self.problem.similarity.gradient(z))
-        return SymmetricLinearization(slope, self.problem.similarity.hessian(z))
+    def symmetric_linearization(
+        self, z: Tensor, image: Tensor | None = None
+    ) -> SymmetricLinearization:
+        penalty, similarity = self.problem.penalty, self.problem.similarity
+        slope = None if image is None else penalty.slope_from_image(image)
+        if slope is None:
+            slope = penalty.slope(similarity.gradient(z))
+        binary = isinstance(penalty, NonNegative)
+        return SymmetricLinearization(slope, similarity.hessian(z), binary=binary)

@@ -14,13 +14,25 @@ from opteq.errors import ChangedTensorError, HigherOrderError
 from opteq.gradient.dependencies import leaves, substitute, tensors_in
 
 Map = Callable[[State], State]
-AdjointSolve = Callable[[Map, State, State], State]
+AdjointSolve = Callable[["Adjoint"], State]
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """The equation w = g + J'w for the Jacobian J of `map` at z. `image` is T(z) where it is known;
+    unless `whole`, only what T's prox lets through of w is needed."""
+
+    map: Map
+    z: State
+    g: State
+    image: State | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True)
 class Rules:
     """How adjoint equations w = g + J'w are solved: `first` for the map itself, `higher` for the
-    equations that appear when gradients are differentiated again. Called with (map, z, g)."""
+    equations that appear when gradients are differentiated again."""
 
     first: AdjointSolve
     higher: AdjointSolve
@@ -66,6 +78,7 @@ class _Call:
     ) -> None:
         self.map, self.rules, self.template = map, rules, state
         self.image_nodes = [part.grad_fn for part in image]
+        self.image = like(state, tuple(part.detach() for part in image))
         self.tensors = tensors
         every = tensors_in(map, requires_grad=False)
         self.versions = [(t, t._version) for t in every if not t.is_inference()]
@@ -121,9 +134,10 @@ class _Attach(torch.autograd.Function):
         call.refuse_changed_tensors()
         corrections: tuple[Tensor | None, ...] = (None,) * len(call.tensors)
         with call.context():
+            again = torch.is_grad_enabled()
             with torch.no_grad():
-                w = call.rules.first(call.map, constant, g)
-            if torch.is_grad_enabled():
+                w = call.rules.first(Adjoint(call.map, constant, g, call.image, whole=again))
+            if again:
                 call.refuse_unseen_dependencies()
                 state = like(constant, ctx.saved_tensors)
                 higher = Rules(call.rules.higher, call.rules.higher)

@@ -19,16 +19,20 @@ from opteq.equilibrium.base import (
     vector_jacobian,
 )
 from opteq.errors import OptionError
-from opteq.gradient.attach import Map, Rules, attach_implicit
+from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit
 from opteq.gradient.rule import GradientRule
+from opteq.operators.memory import in_order_of
 from opteq.options import one_of, positive, strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.solve import SAM, Anderson, ForwardBackward, Solution, Solver, Status, solve
-from opteq.solve.conjugate_gradients import conjugate_gradients
+from opteq.solve.conjugate_gradients import solve_with_residual
 from opteq.solve.layout import Layout
 from opteq.solve.solution import report
 from opteq.solve.solver import OnFailure
 from opteq.solve.status import code
+
+# Steps of conjugate gradients after which the residual of its recurrence is still the true one.
+_TRUSTED_STEPS = 30
 
 
 @strict_options
@@ -72,23 +76,24 @@ class Implicit(GradientRule):
         # A reference to the solution from its own graph would keep both alive.
         record = weakref.ref(solution)
 
-        def first(map: Map, z: State, g: State) -> State:
-            adjoint, w = self._adjoint(bound, z, g)
+        def first(equation: Adjoint) -> State:
+            adjoint, w = self._adjoint(bound, equation)
             found = record()
             if found is not None:
                 found.adjoint = adjoint
             return w
 
-        def higher(map: Map, z: State, g: State) -> State:
-            return self._fixed_point(map, z, g).state
+        return attach_implicit(bound, state, Rules(first, self._higher), image)
 
-        return attach_implicit(bound, state, Rules(first, higher), image)
+    def _higher(self, equation: Adjoint) -> State:
+        return self._fixed_point(equation.map, equation.z, equation.g).state
 
-    def _adjoint(self, bound: BoundMap, z: State, g: State) -> tuple[Solution, State]:
+    def _adjoint(self, bound: BoundMap, equation: Adjoint) -> tuple[Solution, State]:
+        z, g = equation.z, equation.g
         if self.solver is None and isinstance(z, Tensor) and isinstance(g, Tensor):
-            linear = bound.symmetric_linearization(z)
+            linear = bound.symmetric_linearization(z, cast(Tensor | None, equation.image))
             if linear is not None:
-                return self._conjugate_gradients(linear, g)
+                return self._conjugate_gradients(linear, in_order_of(g, z), equation.whole)
             splitting = bound.adjoint_splitting(z, g)
             if splitting is not None:
                 return self._splitting(splitting)
@@ -96,12 +101,16 @@ class Implicit(GradientRule):
         return outcome, outcome.state
 
     def _conjugate_gradients(
-        self, linear: SymmetricLinearization, g: Tensor
+        self, linear: SymmetricLinearization, g: Tensor, whole: bool
     ) -> tuple[Solution, Tensor]:
         tol = self._tolerance(g)
         right = linear.right_side(g)
-        outcome = conjugate_gradients(linear.system, right, tol=tol, max_steps=self.max_steps)
-        w, residual = linear.recover(g, cast(Tensor, outcome.state))
+        outcome, left = solve_with_residual(linear.system, right, tol=tol, max_steps=self.max_steps)
+        v = cast(Tensor, outcome.state)
+        if not whole and outcome.evaluations <= _TRUSTED_STEPS:
+            report(outcome, self.on_failure, "The backward solve")
+            return outcome, linear.visible(g, v, left)
+        w, residual = linear.recover(g, v)
         # The recurrence of conjugate gradients drifts from the true residual in ill-conditioned
         # systems; what is reported is the true one.
         size = torch.linalg.vector_norm(right.flatten(1), dim=1)

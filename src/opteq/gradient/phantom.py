@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
+from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.equilibrium.base import BoundMap, State, as_tuple, like, vector_jacobian
+from opteq.gradient.attach import Adjoint, Rules, attach_implicit
 from opteq.gradient.rule import GradientRule, join, pick
+from opteq.operators.memory import in_order_of
 from opteq.options import fraction, strict_options, whole
+from opteq.problem.similarity import expand
 from opteq.solve import Solution
 
 
@@ -18,8 +23,14 @@ class Phantom(GradientRule):
     """Differentiate `steps` damped applications z <- (1 - damping) z + damping T(z) that start at
     the solution [GEQ algorithm 1].
 
-    An approximation of the implicit gradient whose error shrinks like the contraction factor to
-    the power `steps`; it is wrong where the map is not a contraction.
+    There they do not move, so all of them have the Jacobian J of T at the solution, and the
+    gradient g of the state becomes the gradient
+
+        w = damping (I + M' + ... + M'^(steps - 1)) g,     M = (1 - damping) I + damping J
+
+    of one application: steps - 1 products with J', and one derivative in weights and input. An
+    approximation of the implicit gradient whose error shrinks like the contraction factor to the
+    power `steps`; it is wrong where the map is not a contraction.
     """
 
     steps: int = 5
@@ -32,7 +43,33 @@ class Phantom(GradientRule):
     def attach(
         self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
     ) -> State:
-        return _through(bound, state, self.steps, self.damping, image)
+        rules = Rules(lambda equation: self._series(bound, equation), self._higher)
+        return attach_implicit(bound, state, rules, image)
+
+    def _higher(self, equation: Adjoint) -> State:
+        return self._series(None, equation)
+
+    def _series(self, bound: BoundMap | None, equation: Adjoint) -> State:
+        z, g, product = equation.z, equation.g, None
+        if bound is not None and isinstance(z, Tensor) and isinstance(g, Tensor):
+            linear = bound.symmetric_linearization(z, cast(Tensor | None, equation.image))
+            if linear is not None:
+                g = in_order_of(g, z)
+                product = linear.transposed
+        if product is None:
+            product = vector_jacobian(equation.map, z)
+        terms = total = as_tuple(g)
+        for _ in range(self.steps - 1):
+            moved = as_tuple(product(like(z, terms)))  # type: ignore[operator]
+            terms = tuple(
+                torch.lerp(a, b.to(a), self.damping) for a, b in zip(terms, moved, strict=True)
+            )
+            total = tuple(a + b for a, b in zip(total, terms, strict=True))
+        # Samples that ran away stay constants: their infinities would spoil every gradient.
+        finite = torch.stack([part.isfinite().flatten(1).all(1) for part in total]).all(0)
+        return like(
+            z, tuple(torch.where(expand(finite, part), self.damping * part, 0.0) for part in total)
+        )
 
 
 @strict_options
@@ -44,29 +81,26 @@ class OneStep(GradientRule):
     def attach(
         self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
     ) -> State:
-        return _through(bound, state, 1, 1.0, image)
+        return _once(bound, state, image)
 
 
-def _through(
-    bound: BoundMap, state: State, steps: int, damping: float, image: State | None = None
-) -> State:
-    with torch.enable_grad():
-        moving = damp(state, bound(state) if image is None else image, damping)
-        for _ in range(steps - 1):
-            moving = damp(moving, bound(moving), damping)
+def _once(bound: BoundMap, state: State, image: State | None) -> State:
+    if image is None:
+        with torch.enable_grad():
+            image = bound(state)
     finite = torch.stack(
-        [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(moving)]
+        [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(image)]
     ).all(0)
     if not bool(finite.all()):
         # Samples that ran away stay constants: their infinities would spoil every gradient.
         keep = finite.nonzero()[:, 0]
         if not len(keep):
             return state
-        attached = _through(bound.select(keep), pick(state, keep), steps, damping)
-        return join(state, keep, attached)
-    # The value stays the solver's; only the derivative is that of the applications.
+        return join(state, keep, _once(bound.select(keep), pick(state, keep), None))
+    # The value stays the solver's; only the derivative is that of the application.
+    moved = damp(state, image, 1.0)
     parts = tuple(
-        s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moving), strict=True)
+        s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moved), strict=True)
     )
     return like(state, parts)
 

@@ -180,11 +180,23 @@ class BoundGaussian(BoundSimilarity):
         # States are like the injection: under autocast the projected target has a lower precision.
         self._like = u.detach()[:1]
         self._start = StartAtZero(forward)
+        self._kept: tuple[Tensor, Tensor, Tensor] | None = None
 
     def _gated(self, z: Tensor) -> tuple[Tensor, Tensor]:
         q = self.target if self._start.at(z) else self.target - self.forward(z)
         gate = torch.exp(-self.gamma * q.square().sum(self.axes, keepdim=True))
+        if torch.is_grad_enabled() and q.requires_grad and not z.requires_grad:
+            # The graph keeps these anyway, and the backward pass linearises at the same z.
+            self._kept = z.detach(), q.detach(), gate.detach()
         return q, gate
+
+    def _gated_again(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """`_gated` where it was evaluated last with a graph, if that is z."""
+        if self._kept is not None and not torch.is_grad_enabled():
+            known, q, gate = self._kept
+            if known.shape == z.shape and torch.equal(known, z):
+                return q, gate
+        return self._gated(z)
 
     def gates(self, z: Tensor) -> Tensor:
         """exp(-gamma |q_i|^2) for each sample and part i."""
@@ -200,7 +212,7 @@ class BoundGaussian(BoundSimilarity):
 
     def hessian(self, z: Tensor) -> Product:
         # -(AW)' exp(-t) (I - 2 gamma q q') AW, part by part.
-        q, gate = self._gated(z)
+        q, gate = self._gated_again(z)
         pull = q * (2 * self.gamma * gate)
 
         def product(v: Tensor) -> Tensor:
@@ -216,7 +228,7 @@ class BoundGaussian(BoundSimilarity):
 
     def select(self, index: Tensor) -> BoundGaussian:
         twin = copy.copy(self)
-        twin.target = self.target[index]
+        twin.target, twin._kept = self.target[index], None
         return twin
 
     def curvature(self) -> Curvature:

@@ -31,6 +31,9 @@ class NonNegative(Penalty):
     def prox_(self, v: Tensor) -> Tensor:
         return torch.relu(v) if torch.is_grad_enabled() else torch.relu_(v)
 
+    def slope_from_image(self, z: Tensor) -> Tensor:
+        return (z > 0).to(z.dtype)
+
 
 @strict_options
 class Box(Penalty):

@@ -53,6 +53,10 @@ class Penalty(nn.Module, ABC):
         pull_back = torch.func.vjp(self.prox, v)[1]
         return pull_back(torch.ones_like(v))[0].clamp(min=0)
 
+    def slope_from_image(self, z: Tensor) -> Tensor | None:
+        """`slope` at any v with prox(v) = z, if z alone tells."""
+        return None
+
 
 class SmoothPenalty(Penalty):
     """A penalty given by its activation s: f(z) = (integral of the inverse of s) - z^2 / 2.

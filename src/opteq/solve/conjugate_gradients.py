@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from opteq.problem.similarity import expand, per_sample_sum
+from opteq.solve.layout import Layout
 from opteq.solve.solution import Solution
 from opteq.solve.status import Status, code
 
 
-@torch.no_grad()
 def conjugate_gradients(
     system: Callable[[Tensor], Tensor], right: Tensor, *, tol: float, max_steps: int
 ) -> Solution:
@@ -21,14 +21,22 @@ def conjugate_gradients(
     `Solution.residual` is relative to `right`. A sample in which the system shows negative
     curvature stops with the status INDEFINITE and keeps its last iterate.
     """
-    given = right.dtype
+    return solve_with_residual(system, right, tol=tol, max_steps=max_steps)[0]
+
+
+@torch.no_grad()
+def solve_with_residual(
+    system: Callable[[Tensor], Tensor], right: Tensor, *, tol: float, max_steps: int
+) -> tuple[Solution, Tensor]:
+    """`conjugate_gradients`, and right - system(v) as the recurrence has it."""
+    layout = Layout(right)
     # At least float32, and of size 1, so that squares neither vanish nor overflow.
-    work = torch.promote_types(right.dtype, torch.float32)
-    largest = right.flatten(1).abs().amax(1) if right.numel() else right.new_ones(len(right))
-    unit = expand(torch.where(largest > 0, largest, 1.0).to(work), right)
-    right = right.to(work) / unit
-    v, residual, direction = torch.zeros_like(right), right, right
-    squared = per_sample_sum(residual.square())
+    right = layout.pack(right)
+    largest = right.abs().amax(1, keepdim=True) if right.numel() else right.new_ones(len(right), 1)
+    unit = torch.where(largest > 0, largest, 1.0)
+    residual = right / unit
+    v, direction = torch.zeros_like(residual), residual.clone()
+    squared = _dot(residual, residual)
     goal = tol**2 * squared
     size = squared.sqrt()
     broken = ~squared.isfinite()
@@ -40,19 +48,21 @@ def conjugate_gradients(
         if not bool(working.any()):
             evaluations -= 1
             break
-        image = system(direction.to(given)).to(work)
-        bend = per_sample_sum(direction * image)
+        image = layout.pack(system(cast(Tensor, layout.unpack(direction))))
+        bend = _dot(direction, image)
         broken = broken | (working & ~bend.isfinite())
         indefinite = indefinite | (working & (bend <= 0))
         moving = working & ~broken & ~indefinite
-        length = expand(torch.where(moving, squared / bend, 0.0), v)
-        # A product 0 * NaN would spoil the iterate of a sample that has stopped.
-        held = expand(moving, v)
-        v = torch.where(held, v + length * direction, v)
-        residual = torch.where(held, residual - length * image, residual)
-        following = per_sample_sum(residual.square())
-        ratio = torch.where(moving, following / squared, 0.0)
-        direction = torch.where(held, residual + expand(ratio, v) * direction, direction)
+        if bool(broken.any()):
+            # A product 0 * NaN would spoil the iterate of a sample that has stopped.
+            image = torch.where(moving[:, None], image, 0.0)
+            direction = torch.where(moving[:, None], direction, 0.0)
+        length = torch.where(moving, squared / bend, 0.0)[:, None]
+        v.addcmul_(length, direction)
+        residual.addcmul_(length, image, value=-1)
+        following = _dot(residual, residual)
+        ratio = torch.where(moving, following / squared, 0.0)[:, None]
+        direction.mul_(ratio).add_(residual)
         squared = torch.where(moving, following, squared)
         steps = steps + moving.long()
     converged = ~broken & ~indefinite & (squared <= goal)
@@ -61,5 +71,9 @@ def conjugate_gradients(
     codes = torch.where(broken, code(Status.BAD_INPUT), codes)
     codes = torch.where(converged, code(Status.CONVERGED), codes)
     relative = torch.where(size > 0, squared.sqrt() / size, 0.0)
-    v = (v * unit).to(given)
-    return Solution(v, converged, steps, relative, codes, evaluations=evaluations)
+    state, left = (layout.unpack(part.mul_(unit)) for part in (v, residual))
+    return Solution(state, converged, steps, relative, codes, evaluations), cast(Tensor, left)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a[:, None], b[:, :, None])[:, 0, 0]

@@ -87,13 +87,13 @@ class LastEvaluation:
     def __init__(self) -> None:
         self.state: State | None = None
         self.image: State | None = None
-        self._calls = 0
+        self.expected = False
+        """Whether the next application may well be the last."""
 
     def apply(self, map: Callable[[Any], Any], state: State) -> State:
-        """map(state); with a graph, unless it is the first call, which rarely is the last."""
+        """map(state), with a graph if it may be the last."""
         self.forget()
-        self._calls += 1
-        if self._calls == 1:
+        if not self.expected:
             return map(state)
         # The graph keeps the state, and the solver will write to its memory.
         self.state = like(state, tuple(part.clone() for part in as_tuple(state)))

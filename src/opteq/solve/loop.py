@@ -25,6 +25,8 @@ _DROP = 0.25
 # Steps between two looks at the device, which must wait for it. Frozen samples do not change in
 # between, so the answer does not depend on this.
 _LOOK_EVERY = 4
+# A residual within this factor of the tolerance is likely to be within it after one more step.
+_NEAR = 100
 
 
 def solve(
@@ -235,7 +237,11 @@ def _run(
     if solver.max_steps and len(z):
         method = solver.start(FlatMap(T, layout, last))
         looks = looking_is_free(z)
+        # Looking at a device every step would cost more than the graph of an evaluation.
+        worst = math.inf if looks else 0.0
         for taken in range(1, solver.max_steps + 1):
+            if last is not None:
+                last.expected = taken == solver.max_steps or worst <= _NEAR * solver.tol
             image = method.evaluate(z)
             gap = method.gap(z, image)
             measured = measure(image, gap)
@@ -243,6 +249,8 @@ def _run(
                 recorder.record(rows, method.map, z, measured.residual)
             stop = solver.stops_early or taken == solver.max_steps
             rows.observe(z, measured, taken, solver, stop=stop)
+            if last is not None and looks:
+                worst = float(measured.residual.max())
             finished, length = None, measured.size
             if looks or taken % _LOOK_EVERY == 0:
                 finished = int(rows.done.sum())
