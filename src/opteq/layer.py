@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple, in_order
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import DeviceError, DtypeError, IllPosedError, OptionError, ShapeError
-from opteq.gradient import GradientRule, Implicit
+from opteq.gradient import GradientRule, Implicit, gradient_from
 from opteq.operators import WeightedOperator
 from opteq.operators.memory import fast_order
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
-from opteq.solve import Anderson, Solution, Solver
+from opteq.solve import Anderson, Solution, Solver, solver_from
 
 
 @strict_options
@@ -37,16 +37,16 @@ class Equilibrium(nn.Module):
 
     Gradients come through `torch.autograd` (to any order); the transforms of torch.func (vmap, jvp,
     grad) do not go through a solve. `compile=True` compiles the map (not the solver) with
-    torch.compile. A trained norm bound for
-    which the solver or the gradient rule is not certain to work is refused, unless
+    torch.compile. Solvers and gradient rules can also be named: `solver="auto"`. A trained norm
+    bound for which the solver or the gradient rule is not certain to work is refused, unless
     `allow_uncertified=True`.
     """
 
     def __init__(
         self,
         problem: Problem | EquilibriumMap,
-        solver: Solver | None = None,
-        gradient: GradientRule | None = None,
+        solver: Solver | str | None = None,
+        gradient: GradientRule | str | None = None,
         *,
         compile: bool = False,
         allow_uncertified: bool = False,
@@ -54,6 +54,8 @@ class Equilibrium(nn.Module):
         super().__init__()
         solver = Anderson() if solver is None else solver
         gradient = Implicit() if gradient is None else gradient
+        solver = solver_from(solver) if isinstance(solver, str) else solver
+        gradient = gradient_from(gradient) if isinstance(gradient, str) else gradient
         if not isinstance(problem, (Problem, EquilibriumMap)):
             raise OptionError(
                 f"problem is a {type(problem).__name__}.",

@@ -59,7 +59,8 @@ def test_forward_solve_of_built_in_kernels_uses_no_autograd(name, monkeypatch):
     with torch.no_grad():
         layer(u)
     grads_enabled = []
-    bound = layer.map.bind(u)
+    # One sample: if some are done before others, the map is restricted to the rest.
+    bound = layer.map.bind(u[:1])
     kind = type(bound.problem.similarity)
     gradient = kind.gradient
     monkeypatch.setattr(

@@ -16,6 +16,10 @@ def evaluate(
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     data_dir: DataDir = None,
     limit: Annotated[int | None, typer.Option(help="Only so many test images.", min=1)] = None,
+    adaptive: Annotated[
+        bool,
+        typer.Option("--adaptive", help="Also stop each image when its class can change no more."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
@@ -30,7 +34,9 @@ def evaluate(
 
     from opteq.evaluate.run import evaluate_run
 
-    found = evaluate_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    found = evaluate_run(
+        run, checkpoint=checkpoint, data_dir=data_dir, limit=limit, adaptive=adaptive
+    )
     if as_json:
         print(json.dumps(found.as_dict()))
         return

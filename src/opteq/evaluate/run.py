@@ -13,11 +13,21 @@ from opteq.data.batches import Skipped, evaluation_batches, read_batches
 from opteq.data.dataset import Data
 from opteq.data.named import load_data
 from opteq.data.splits import limited
-from opteq.errors import NotConvergedWarning, RunError
-from opteq.models.classifier import Network
+from opteq.errors import NotConvergedWarning, OptionError, RunError
+from opteq.evaluate.adaptive import predict_adaptively
+from opteq.models.classifier import Classifier, Network
 from opteq.train.load import load
 from opteq.train.run import RunFolder
 from opteq.train.tally import Tally, tally
+
+_PERCENT = (
+    "accuracy",
+    "mean_iou",
+    "mean_accuracy",
+    "unconverged",
+    "adaptive_accuracy",
+    "adaptive_decided",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class Evaluation:
         """Name and value of each figure, to be printed."""
         found = []
         for name, value in self.figures.items():
-            percent = name in ("accuracy", "mean_iou", "mean_accuracy", "unconverged")
+            percent = name in _PERCENT
             text = f"{100 * value:.2f}%" if percent else f"{value:.4g}"
             found.append((name.replace("_", " "), f"{value:,}" if name == "images" else text))
         found += [(f"  {cause.replace('_', ' ')}", str(n)) for cause, n in self.failures.items()]
@@ -57,8 +67,10 @@ def evaluate_run(
     checkpoint: str = "best",
     data_dir: Path | None = None,
     limit: int | None = None,
+    adaptive: bool = False,
 ) -> Evaluation:
-    """Test a run on the test images of its recipe."""
+    """Test a run on the test images of its recipe; if `adaptive`, also with steps only where they
+    can change the class (see `opteq.evaluate.adaptive`)."""
     run = RunFolder(path)
     recipe = run.recipe
     model = load(path, checkpoint)  # type: ignore[arg-type]
@@ -71,9 +83,12 @@ def evaluate_run(
         f"{recipe.model.name}, {checkpoint} checkpoint of {path}, {data.name} "
         f"({recipe.data.split} split), {part} test images, seed {recipe.seed}"
     )
+    figures = found.figures()
+    if adaptive:
+        figures |= _adaptive_figures(model, data, limit)
     return Evaluation(
         protocol,
-        found.figures(),
+        figures,
         found.confusion.long().tolist(),
         data.classes,
         dict(found.failures),
@@ -82,19 +97,39 @@ def evaluate_run(
 
 def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tally:
     """A model on the test images, or the first of them."""
-    device = model.pixel_mean.device
-    images = limited(data.test, limit)
-    batches = evaluation_batches(len(images), 256)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        reader = read_batches(
-            images,
-            batches,
-            device=cast(torch.device, device),
-            undecodable="skip",
-            skipped=Skipped(),
+        return tally(model, _test_batches(model, data, limit), len(data.classes))
+
+
+def _test_batches(model: Network, data: Data, limit: int | None) -> Any:
+    images = limited(data.test, limit)
+    return read_batches(
+        images,
+        evaluation_batches(len(images), 256),
+        device=cast(torch.device, model.pixel_mean.device),
+        undecodable="skip",
+        skipped=Skipped(),
+    )
+
+
+def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str, float]:
+    if not isinstance(model, Classifier):
+        raise OptionError(
+            f"{type(model).__name__} has no equilibria to stop early.", "Leave --adaptive out."
         )
-        return tally(model, reader, len(data.classes))
+    right = steps = decided = count = 0
+    for images, labels in _test_batches(model, data, limit):
+        found = predict_adaptively(model, images)
+        right += int((found.logits.argmax(1) == labels).sum())
+        steps += int(found.steps.sum())
+        decided += int(found.decided.sum())
+        count += len(images)
+    return {
+        "adaptive_accuracy": right / count,
+        "adaptive_steps": steps / count,
+        "adaptive_decided": decided / count,
+    }
 
 
 def require_same_classes(model: Network, data: Data, path: Path) -> None:

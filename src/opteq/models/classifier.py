@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.equilibrium.base import as_tuple
+from opteq.equilibrium.base import State, as_tuple
 from opteq.errors import ShapeError
 from opteq.layer import Equilibrium
 from opteq.operators import AveragePool
@@ -55,8 +55,17 @@ class Body(nn.Module, ABC):
     """From features to fused features, by one or more equilibria."""
 
     @abstractmethod
+    def parts(self, features: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+        """Each equilibrium with its injection."""
+
+    @abstractmethod
+    def fuse(self, states: list[State], side: int) -> Tensor:
+        """The states as one; `side` is that of the features."""
+
     def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
         """The fused features, and how each equilibrium was reached."""
+        solutions = [layer.solve(injection) for layer, injection in self.parts(features)]
+        return self.fuse([s.state for s in solutions], features.shape[-1]), solutions
 
 
 class Single(Body):
@@ -70,13 +79,15 @@ class Single(Body):
         self.mix = nn.Conv2d(width, width, 3, padding=1, bias=False) if fusion == "conv" else None
         self.out_channels = width if fusion == "conv" else channels
 
-    def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
-        solution = self.layer.solve(features)
-        parts = [to_side(part, features.shape[-1]) for part in as_tuple(solution.state)]
+    def parts(self, features: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+        return [(self.layer, features)]
+
+    def fuse(self, states: list[State], side: int) -> Tensor:
+        parts = [to_side(part, side) for part in as_tuple(states[0])]
         if self.mix is not None:
-            return self.mix(torch.cat(parts, 1)), [solution]
+            return self.mix(torch.cat(parts, 1))
         total = torch.stack(parts).sum(0)
-        return (total / len(parts) if self.fusion == "average" else total), [solution]
+        return total / len(parts) if self.fusion == "average" else total
 
 
 class Parallel(Body):
@@ -94,21 +105,22 @@ class Parallel(Body):
         self.injections, self.layers = nn.ModuleList(injections), nn.ModuleList(layers)
         self.sides, self.common_side = sides, common_side
 
-    def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
+    def parts(self, features: Tensor) -> list[tuple[Equilibrium, Tensor]]:
         if features.shape[-1] != max(self.sides):
             raise ShapeError(
                 f"The branches work on features of side {max(self.sides)}, got "
                 f"{tuple(features.shape[-2:])}.",
                 "Resize the images, or build the model with other sides.",
             )
-        outputs, solutions = [], []
         layers = cast(list[Equilibrium], list(self.layers))
-        for injection, layer, side in zip(self.injections, layers, self.sides, strict=True):
-            solution = layer.solve(injection(to_side(features, side)))
-            assert isinstance(solution.state, Tensor)
-            outputs.append(to_side(solution.state, self.common_side))
-            solutions.append(solution)
-        return torch.stack(outputs).mean(0), solutions
+        return [
+            (layer, injection(to_side(features, side)))
+            for injection, layer, side in zip(self.injections, layers, self.sides, strict=True)
+        ]
+
+    def fuse(self, states: list[State], side: int) -> Tensor:
+        outputs = [to_side(cast(Tensor, state), self.common_side) for state in states]
+        return torch.stack(outputs).mean(0)
 
 
 class Output(NamedTuple):
@@ -181,7 +193,11 @@ class Classifier(Network):
 
     def compute(self, x: Tensor) -> Output:
         features, solutions = self.body(self.stem(x))
-        return Output(self.head(self.norm(features)), solutions)
+        return Output(self.read_out(features), solutions)
+
+    def read_out(self, features: Tensor) -> Tensor:
+        """Logits from the fused features."""
+        return self.head(self.norm(features))
 
 
 class PooledHead(nn.Linear):

@@ -1,6 +1,7 @@
 """Fixed points: one loop, four solvers, one answer."""
 
 from opteq.solve.anderson import Anderson
+from opteq.solve.auto import Auto
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
@@ -15,6 +16,7 @@ from opteq.solve.status import Status
 __all__ = [
     "SAM",
     "Anderson",
+    "Auto",
     "Broyden",
     "ForwardBackward",
     "PeacemanRachford",

@@ -7,6 +7,7 @@ from typing import Any
 from opteq.options import from_spec
 from opteq.problem.regularizer import regularizer_from
 from opteq.solve.anderson import Anderson
+from opteq.solve.auto import Auto
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.peaceman_rachford import PeacemanRachford
@@ -30,6 +31,7 @@ def _sam(*, regularizer: object, **options: Any) -> SAM:
 
 _SOLVERS = {
     "anderson": Anderson,
+    "auto": Auto,
     "broyden": Broyden,
     "forward_backward": ForwardBackward,
     "peaceman_rachford": PeacemanRachford,

@@ -1,0 +1,66 @@
+"""The solver that the certificate recommends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from opteq.equilibrium.splitting import Splitting
+from opteq.options import strict_options
+from opteq.problem.curvature import Curvature, largest
+from opteq.solve.anderson import Anderson
+from opteq.solve.forward_backward import ForwardBackward
+from opteq.solve.layout import FlatMap
+from opteq.solve.picard import Picard
+from opteq.solve.solver import Method, Solver
+
+# So many evaluations or fewer leave Anderson nothing to gain.
+_FEW = 3
+
+
+@strict_options
+@dataclass(frozen=True, kw_only=True)
+class Auto(Solver):
+    """Chooses by what is known of the map before the solve: Picard where the contraction factor
+    promises the tolerance within three evaluations, Anderson where the map contracts more slowly or
+    nothing is known, accelerated forward-backward steps where the map does not contract but its
+    prox is known apart (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
+
+    >>> from opteq.problem.curvature import Curvature
+    >>> type(Auto(tol=1e-3).choose(Curvature(-0.03, 0.03))).__name__
+    'Picard'
+    >>> type(Auto(tol=1e-3).choose(Curvature(-0.8, 0.4))).__name__
+    'Anderson'
+    >>> type(Auto(tol=1e-3).choose(Curvature(-2.0, 0.9), splitting=True)).__name__
+    'ForwardBackward'
+    """
+
+    splits: ClassVar[bool] = True
+
+    def choose(self, curvature: Curvature, *, splitting: bool = False) -> Solver:
+        """The solver for a map of this curvature, with the settings of this one."""
+        settings = {
+            "tol": self.tol,
+            "atol": self.atol,
+            "max_steps": self.max_steps,
+            "on_failure": self.on_failure,
+        }
+        factor = largest(curvature.contraction)
+        if factor < 1:
+            # The first evaluation of the start is 1, each further one gains the factor.
+            reached = 0 < self.tol < 1 and factor ** (_FEW - 1) <= self.tol
+            return Picard(**settings) if reached or factor == 0 else Anderson(**settings)
+        return ForwardBackward(**settings) if splitting else Anderson(**settings)
+
+    def start(self, map: FlatMap) -> Method:
+        bound = map.bound
+        if bound is None:
+            return Anderson(tol=self.tol).start(map)
+        splitting = isinstance(bound, Splitting) and math.isfinite(
+            largest(bound.curvature().smoothness)
+        )
+        return self.choose(bound.curvature(), splitting=splitting).start(map)
+
+    def certified(self, curvature: Curvature) -> bool:
+        return largest(curvature.contraction) < 1 or largest(curvature.high) < 1
