@@ -20,6 +20,7 @@ from opteq.errors import (
     UnknownOptionError,
 )
 from opteq.gradient import Implicit, Phantom, Unrolled
+from opteq.layer import warm_started
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Polynomial, Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
@@ -236,3 +237,33 @@ def test_layer_prints_its_choices():
     text = repr(dense(solver=Picard(tol=1e-3)))
     assert "Picard(tol=0.001" in text
     assert "norm_bound=0.9" in text
+
+
+def test_warm_starts_save_steps_and_keep_the_answer():
+    torch.manual_seed(0)
+    model = opteq.create_model("geq_digits").eval()
+    images = torch.rand(4, 1, 8, 8)
+    with torch.no_grad():
+        cold = model.run(images + 0.01)
+        with warm_started(model):
+            first = model.run(images)
+            warm = model.run(images + 0.01)
+            other = model.run(images[:2])  # another batch size starts afresh
+        after = model.run(images + 0.01)
+    count = [sum(s.evaluations for s in run.solutions) for run in (first, warm, cold, after)]
+    assert count[1] < count[0] == count[2] == count[3]
+    torch.testing.assert_close(warm.logits, cold.logits, rtol=0, atol=0.02)
+    assert torch.equal(after.logits, cold.logits)
+    assert all(s.converged.all() for s in (*warm.solutions, *other.solutions))
+
+
+def test_warm_starts_leave_broken_samples_behind():
+    layer = dense(0.9).double()
+    u = torch.randn(3, 5, dtype=torch.float64)
+    broken = u.clone()
+    broken[1] = torch.nan
+    with warm_started(layer):
+        with pytest.warns(opteq.errors.NotConvergedWarning):
+            layer.solve(broken)
+        solution = layer.solve(u)
+    assert solution.converged.all()

@@ -36,6 +36,9 @@ def train(
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, cuda or mps.")] = "auto",
     devices: Annotated[str, typer.Option(help="How many devices a machine, or auto.")] = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.", min=1)] = 1,
+    logger: Annotated[
+        list[str] | None, typer.Option(help="Also log to tensorboard or wandb. May be repeated.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing until the end.")] = False,
 ) -> None:
     """Train a model; writes a run folder with checkpoints, metrics and report.html."""
@@ -65,11 +68,14 @@ def train(
     from rich.console import Console
 
     from opteq.report.run import write_report
+    from opteq.train.loggers import require_loggers, with_loggers
     from opteq.train.progress import Progress, progress_for
     from opteq.train.session import Machines
     from opteq.train.session import train as run_training
 
     console = Console()
+    require_loggers(logger or [])
+    progress = Progress() if quiet else progress_for(console)
     machines = Machines(accelerator, int(devices) if devices != "auto" else "auto", nodes)
     run, outcome = run_training(
         settings,
@@ -78,7 +84,7 @@ def train(
         force=force,
         data_dir=data_dir,
         machines=machines,
-        progress=Progress() if quiet else progress_for(console),
+        progress=with_loggers(progress, logger or [], folder, settings),
         report=write_report,
     )
     if outcome.skipped:

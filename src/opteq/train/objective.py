@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from opteq.data.dataset import VOID
 from opteq.equilibrium.base import as_tuple, like
+from opteq.layer import warm_started
 from opteq.models.classifier import Network, Output
 from opteq.problem import HeritageDiversity, Regularizer
 from opteq.problem.regularizer import regularizer_from
@@ -73,14 +74,16 @@ def projected_gradient(
     training = model.training
     model.eval()
     try:
-        for _ in range(settings.steps):
-            moved.requires_grad_()
-            with torch.enable_grad():
-                loss = cross_entropy(model(moved), labels)
-                (gradient,) = torch.autograd.grad(loss, moved)
-            with torch.no_grad():
-                moved = moved + size * gradient.sign()
-                moved = torch.minimum(torch.maximum(moved, x - epsilon), x + epsilon).clamp(0, 1)
+        with warm_started(model):
+            for _ in range(settings.steps):
+                moved.requires_grad_()
+                with torch.enable_grad():
+                    loss = cross_entropy(model(moved), labels)
+                    (gradient,) = torch.autograd.grad(loss, moved)
+                with torch.no_grad():
+                    moved = moved + size * gradient.sign()
+                    moved = torch.minimum(torch.maximum(moved, x - epsilon), x + epsilon)
+                    moved = moved.clamp(0, 1)
     finally:
         model.train(training)
     return moved.detach()
