@@ -205,8 +205,10 @@ def test_other_choices_are_left_to_the_user(call):
     ("call", "error", "words"),
     [
         (lambda: opteq.Equilibrium(NonNegative()), OptionError, "Problem(penalty="),
-        (lambda: dense(solver="anderson"), OptionError, "Anderson()"),
-        (lambda: dense(gradient="implicit"), OptionError, "Implicit()"),
+        (lambda: dense(solver=Anderson), OptionError, "Anderson()"),
+        (lambda: dense(gradient=Implicit), OptionError, "Implicit()"),
+        (lambda: dense(solver="andersen"), UnknownOptionError, "'anderson'"),
+        (lambda: dense(gradient="implict"), UnknownOptionError, "'implicit'"),
         (lambda: dense(solvers=Anderson()), UnknownOptionError, "'solver'"),
         (lambda: dense()(torch.ones(2, 5), torch.ones(3, 5)), ShapeError, "start of the state"),
         (lambda: dense()(torch.ones(2, 5), (torch.ones(2, 5),)), ShapeError, "start of the state"),
