@@ -8,6 +8,7 @@ import sys
 # Options of glibc's mallopt.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGEST = 2**31 - 1
+
 _MMAP_LARGEST = 2**30
 
 
