@@ -30,6 +30,7 @@ FLOW = [
     "data",
     "train",
     "evaluate",
+    "theory",
     "report",
     "cli",
 ]
@@ -48,6 +49,7 @@ PUBLIC = {
     ],
     "opteq.solve": ["solve", "Picard", "Anderson", "Broyden", "ForwardBackward"],
     "opteq.gradient": ["Implicit", "Phantom", "OneStep", "Unrolled"],
+    "opteq.theory": ["certificate"],
     "opteq": ["Equilibrium", "create_model", "list_models", "load"],
 }
 

@@ -1,0 +1,119 @@
+"""Certificates of layers and of whole models."""
+
+import math
+
+import pytest
+import torch
+
+import opteq
+from opteq import theory
+from opteq.errors import OptionError
+from opteq.operators import Dense
+from opteq.problem import Gaussian, Linear, NonNegative, Polynomial, Problem
+from opteq.solve import Anderson, ForwardBackward
+from opteq.theory.modules import module_lipschitz, pooling_norm
+
+
+def layer_of(kernel, norm, solver=None):
+    W = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0] * norm
+    problem = Problem(penalty=NonNegative(), similarity=kernel(Dense.from_weight(W)))
+    return opteq.Equilibrium(problem, solver=solver or ForwardBackward(tol=1e-10))
+
+
+def test_fields_and_claims_of_a_layer():
+    torch.manual_seed(0)
+    cert = theory.certificate(layer_of(Gaussian, 1.2))
+    assert cert.contraction == pytest.approx(1.44)
+    assert cert.unique is True
+    assert cert.lipschitz == pytest.approx(1.4984, abs=1e-3)
+    text = str(cert)
+    assert "contraction factor" in text
+    assert "NO" in text.splitlines()[2]
+    linear = theory.certificate(layer_of(Linear, 0.9))
+    assert linear.lipschitz == pytest.approx(1 / (1 - 0.81))
+    broken = theory.certificate(layer_of(Linear, 1.1))
+    assert (broken.unique, broken.lipschitz) == (False, math.inf)
+    unknown = theory.certificate(layer_of(lambda W: Polynomial(W, degree=3), 0.5))
+    assert (unknown.unique, unknown.lipschitz) == (False, math.inf)
+
+
+def test_promised_steps_are_enough():
+    torch.manual_seed(0)
+    layer = layer_of(Gaussian, 0.95)
+    cert = theory.certificate(layer)
+    u = 2 * torch.randn(200, 5, dtype=torch.float64)
+    bound = layer.map.bind(u)
+    star = layer.solve(u).state
+    for solver in ("Picard", "ForwardBackward"):
+        (claim,) = [c for c in cert.claims if c.name.startswith(solver)]
+        z = bound.start()
+        first = (z - star).norm(dim=1)
+        step = bound.certain_step()[0]
+        for _ in range(int(claim.value)):
+            z = bound(z) if solver == "Picard" else bound.forward_backward(z, step)[1]
+        assert bool(((z - star).norm(dim=1) <= 1e-3 * first + 1e-9).all())
+
+
+@pytest.mark.parametrize("name", ["geq_digits", "opteq_digits", "opteq_single_digits"])
+def test_images_to_logits_of_models_under_attack(name):
+    torch.manual_seed(0)
+    model = opteq.create_model(name)
+    images = torch.rand(32, 1, 8, 8)
+    for _ in range(2):
+        model(images)
+    model.image_shape = (1, 8, 8)
+    model.eval().double()
+    for module in model.modules():
+        if isinstance(module, opteq.Equilibrium):
+            module.solver = Anderson(tol=1e-10, max_steps=500)
+            module.gradient = opteq.gradient.Implicit()
+    L = theory.certificate(model).lipschitz
+    assert math.inf > L
+    x = images.double()
+    d = (0.01 * torch.randn_like(x)).requires_grad_()
+    best = 0.0
+    for _ in range(12):
+        ratio = (model(x + d) - model(x)).norm(dim=1) / d.flatten(1).norm(dim=1)
+        best = max(best, float(ratio.detach().max()))
+        (g,) = torch.autograd.grad(ratio.sum(), d)
+        with torch.no_grad():
+            d += 0.003 * torch.nn.functional.normalize(g.flatten(1), dim=1).view_as(d)
+    assert 0 < best <= L
+
+
+def test_models_that_nothing_is_known_about_say_so():
+    cert = theory.certificate(opteq.create_model("mopteq_digits"))
+    assert cert.lipschitz == math.inf
+    assert "NO" in str(cert)
+    model = opteq.create_model("geq_digits")
+    theory.certificate(model)
+    assert model.training
+    with pytest.raises(OptionError, match="no equilibrium"):
+        theory.certificate(opteq.create_model("resnet_tiny"))
+    with pytest.raises(OptionError, match="no hidden problem"):
+        theory.certificate(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(("side", "grid"), [(8, 1), (8, 4), (14, 4), (4, 7), (7, 7)])
+def test_pooling_norm(side, grid):
+    eye = torch.eye(side * side, dtype=torch.float64).view(-1, 1, side, side)
+    pooled = torch.nn.functional.adaptive_avg_pool2d(eye, grid).flatten(1)
+    exact = float(torch.linalg.matrix_norm(pooled, 2))
+    assert pooling_norm(side, grid) == pytest.approx(exact, rel=1e-8)
+    assert pooling_norm(side, grid) >= exact * (1 - 1e-12)
+
+
+def test_ordinary_layers():
+    torch.manual_seed(0)
+    stem = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 3, padding=1, stride=2), torch.nn.BatchNorm2d(3), torch.nn.ReLU()
+    )
+    stem(torch.randn(8, 2, 8, 8))
+    assert module_lipschitz(stem) == math.inf  # batch statistics
+    stem.eval().double()
+    x = torch.randn(500, 2, 8, 8, dtype=torch.float64)
+    y = x + 0.1 * torch.randn_like(x)
+    with torch.no_grad():
+        ratio = (stem(x) - stem(y)).flatten(1).norm(dim=1) / (x - y).flatten(1).norm(dim=1)
+    assert 0 < float(ratio.max()) <= module_lipschitz(stem) < math.inf
+    assert module_lipschitz(torch.nn.Softmax(1)) == math.inf
