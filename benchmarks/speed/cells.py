@@ -115,7 +115,7 @@ def trained_cell(steps: int = 12) -> tuple[GeqCell, Tensor]:
     norm, head = nn.BatchNorm2d(CHANNELS), nn.Linear(CHANNELS, 10)
     data = load_data("digits")
     images, labels = data.train.read(torch.arange((steps + 1) * BATCH))
-    images = functional.interpolate(images, size=SIDE)
+    images = functional.interpolate(images.float() / 255, size=SIDE)
     parameters = [p for m in (stem, cell, norm, head) for p in m.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=5e-3)
     for step in range(steps):

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from opteq.cli import bench, compare, doctor, evaluate, listing, predict, report, train
+from opteq.cli import bench, certify, compare, doctor, evaluate, listing, predict, report, train
 from opteq.cli.memory import keep_freed_memory
 from opteq.errors import OpteqError
 
@@ -25,6 +25,7 @@ app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("list")(listing.listing)
 app.command("doctor")(doctor.doctor)
+app.command("certify")(certify.certify)
 app.command("bench")(bench.bench)
 
 

@@ -32,7 +32,7 @@ _HEADER = (
 
 
 def write_comparison(rows: list[Row], output: Path) -> None:
-    """table.csv, table.md and report.html."""
+    """table.csv, table.md, accuracy.png and report.html."""
     cells = [_cells(row, rows[0]) for row in rows]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -40,14 +40,19 @@ def write_comparison(rows: list[Row], output: Path) -> None:
     writer.writerows(cells)
     write_atomically(output / "table.csv", buffer.getvalue().encode())
     write_atomically(output / "table.md", (comparison_table(rows) + "\n").encode())
+    picture = io.BytesIO()
+    _picture(rows).savefig(picture, format="png", dpi=130)
+    write_atomically(output / "accuracy.png", picture.getvalue())
+    # The picture shows each seed.
+    shown = [i for i, name in enumerate(_HEADER) if name != "each seed"]
     render(
         "compare.html",
         output / "report.html",
         title="Comparison",
         protocol=_protocol(rows),
         picture=svg(_picture(rows)),
-        header=_HEADER,
-        rows=cells,
+        header=[_HEADER[i] for i in shown],
+        rows=[[line[i] for i in shown] for line in cells],
         note=_NOTE,
         command=environment()["command"],
     )

@@ -1,0 +1,45 @@
+"""`opteq certify`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import DataDir, Run
+
+
+def certify(
+    run: Run,
+    radius: Annotated[
+        list[float] | None, typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Gradient steps of an attack.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="Only so many test images.", min=1)] = 200,
+    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    data_dir: DataDir = None,
+) -> None:
+    """What is proved about a trained model, and its certified accuracy beside what attacks leave:
+    the truth lies between."""
+    from rich.console import Console
+
+    from opteq.evaluate.run import load_run
+    from opteq.report.certify import robust_lines, write_robust
+    from opteq.theory import certificate
+    from opteq.theory.robustness import robust_accuracy
+
+    console = Console()
+    model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
+    with console.status("") as status:
+        found = robust_accuracy(
+            model,
+            batches,
+            radius or (0.1, 0.25, 0.5, 1.0),
+            steps=steps,
+            progress=lambda n: status.update(f"attacked {n} of {limit} images"),
+        )
+    title = f"{run}, {data.name}, first {found.images} test images, attack of 2 x {steps} steps"
+    console.print("\n".join(["", title, *robust_lines(found)]), highlight=False, soft_wrap=True)
+    folder = write_robust(found, run, title)
+    console.print(f"table and picture: {folder}", highlight=False, soft_wrap=True)

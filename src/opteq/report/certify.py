@@ -1,0 +1,54 @@
+"""Certified accuracy as a table and a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from opteq.report.page import ACCENT, SECOND, new_figure
+from opteq.theory.robustness import RobustAccuracy
+from opteq.train.checkpoint import write_atomically
+
+
+def robust_lines(found: RobustAccuracy) -> list[str]:
+    """As Markdown."""
+    lines = [
+        f"Lipschitz constant {found.lipschitz:.4g}, clean accuracy {100 * found.clean:.1f}%, "
+        f"median certified radius {found.median_radius:.3g}",
+        "",
+        "| radius | certified % | under attack % |",
+        "|--------|-------------|----------------|",
+    ]
+    rows = zip(found.radii, found.certified, found.attacked, strict=True)
+    return lines + [f"| {r:<6g} | {100 * a:11.1f} | {100 * b:14.1f} |" for r, a, b in rows]
+
+
+def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
+    """RUN/certify/accuracy.csv and .png; returns the folder."""
+    folder = run / "certify"
+    folder.mkdir(exist_ok=True)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("radius", "certified", "attacked"))
+    writer.writerow((0.0, found.clean, found.clean))
+    writer.writerows(zip(found.radii, found.certified, found.attacked, strict=True))
+    write_atomically(folder / "accuracy.csv", buffer.getvalue().encode())
+    figure, axes = new_figure(5.6, 3.2)
+    axis = axes[0, 0]
+    radii = [0.0, *found.radii]
+    curves = {
+        "under attack": ([found.clean, *found.attacked], SECOND),
+        "certified": ([found.clean, *found.certified], ACCENT),
+    }
+    for name, (values, colour) in curves.items():
+        axis.plot(radii, [100 * v for v in values], "o-", color=colour, label=name, markersize=4)
+    low, high = ([100 * v for v in values] for values, _ in reversed(curves.values()))
+    axis.fill_between(radii, low, high, color=ACCENT, alpha=0.08)
+    axis.set(xlabel="radius, 2-norm", ylabel="accuracy, %", ylim=(-2, 102))
+    axis.set_title("The truth lies between", fontsize=9)
+    axis.legend()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150, metadata={"Title": title})
+    write_atomically(folder / "accuracy.png", picture.getvalue())
+    return folder

@@ -1,0 +1,77 @@
+"""Certified accuracy against attacks."""
+
+import math
+
+import pytest
+import torch
+
+import opteq
+from opteq.errors import OptionError
+from opteq.theory import certificate
+from opteq.theory.robustness import attack, certified_radius, robust_accuracy
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    model = opteq.create_model("geq_digits")
+    from opteq.data import load_data
+
+    images, labels = load_data("digits").train.read(torch.arange(256))
+    images = images.float() / 255
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(50):
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model.eval(), images[:48], labels[:48]
+
+
+def test_no_attack_succeeds_within_the_certified_radius(trained):
+    model, images, labels = trained
+    L = certificate(model).lipschitz
+    with torch.no_grad():
+        radius = certified_radius(model(images), labels, L)
+    assert (radius > 0).float().mean() > 0.5
+    # Attacks of exactly each image's radius, by groups of similar ones.
+    for index in radius.argsort().split(8):
+        reach = float(radius[index].min())
+        if reach > 0:
+            assert attack(model, images[index], labels[index], reach, steps=10).all()
+
+
+def test_the_truth_lies_between(trained):
+    model, images, labels = trained
+    radii = (1e-4, 0.05, 0.5, 2.0)
+    found = robust_accuracy(model, [(images, labels)], radii, steps=8)
+    assert found.images == 48
+    for certified, attacked in zip(found.certified, found.attacked, strict=True):
+        assert certified <= attacked <= found.clean
+    assert list(found.attacked) == sorted(found.attacked, reverse=True)
+    assert found.attacked[-1] < found.clean  # the attack is one
+    assert found.certified[0] > 0.5 > found.certified[-1]  # and so is the certificate
+
+
+def test_radius_is_that_of_a_linear_classifier():
+    """For logits Ax the bound with L = |A| is at most the exact distance to the boundary."""
+    torch.manual_seed(0)
+    A = torch.randn(4, 7, dtype=torch.float64)
+    x = torch.randn(100, 7, dtype=torch.float64)
+    logits = x @ A.T
+    labels = logits.argmax(1)
+    L = float(torch.linalg.matrix_norm(A, 2))
+    exact = torch.full((100,), math.inf, dtype=torch.float64)
+    for other in range(4):
+        normal = A[labels] - A[other]
+        lead = (x * normal).sum(1) / normal.norm(dim=1)
+        exact = torch.where(labels == other, exact, torch.minimum(exact, lead))
+    assert bool((certified_radius(logits, labels, L) <= exact).all())
+
+
+def test_bad_settings_are_refused(trained):
+    model, images, labels = trained
+    with pytest.raises(OptionError, match="above 0"):
+        robust_accuracy(model, [(images, labels)], (0.0,))
+    with pytest.raises(OptionError, match="training mode"):
+        robust_accuracy(opteq.create_model("geq_digits"), [(images, labels)])
