@@ -12,7 +12,9 @@ from opteq.cli.options import DataDir, Run
 
 def evaluate(
     run: Run,
-    suite: Annotated[list[str] | None, typer.Option(help="What to evaluate: accuracy.")] = None,
+    suite: Annotated[
+        list[str] | None, typer.Option(help="accuracy or calibration. May be repeated.")
+    ] = None,
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     data_dir: DataDir = None,
     limit: Annotated[int | None, typer.Option(help="Only so many test images.", min=1)] = None,
@@ -23,19 +25,18 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
-    from opteq.errors import UnknownOptionError, nearest
-
-    known = ("accuracy",)
-    for name in suite or known:
-        if name not in known:
-            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, known))
     from rich.console import Console
     from rich.table import Table
 
     from opteq.evaluate.run import evaluate_run
 
     found = evaluate_run(
-        run, checkpoint=checkpoint, data_dir=data_dir, limit=limit, adaptive=adaptive
+        run,
+        checkpoint=checkpoint,
+        data_dir=data_dir,
+        limit=limit,
+        suites=suite or ["accuracy"],
+        adaptive=adaptive,
     )
     if as_json:
         print(json.dumps(found.as_dict()))
@@ -48,6 +49,11 @@ def evaluate(
     console.print(table)
     if len(found.classes) <= 20:
         console.print(_confusion(found))
+    if found.reliability is not None:
+        from opteq.report.calibration import write_reliability
+
+        path = write_reliability(found.reliability, run)
+        console.print(f"reliability diagram: {path}", highlight=False, soft_wrap=True)
 
 
 def _confusion(found):

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
-from opteq.data.dataset import Data
+from opteq.data.dataset import Data, ImageSet
 from opteq.data.named import load_data
 from opteq.data.splits import limited
-from opteq.errors import NotConvergedWarning, OptionError, RunError
+from opteq.errors import (
+    NotConvergedWarning,
+    OptionError,
+    RunError,
+    UnknownOptionError,
+    nearest,
+)
 from opteq.evaluate.adaptive import predict_adaptively
+from opteq.evaluate.calibration import Reliability, calibration_figures, reliability
 from opteq.models.classifier import Classifier, Network
 from opteq.train.load import load
 from opteq.train.run import RunFolder
@@ -28,6 +37,7 @@ _PERCENT = (
     "adaptive_accuracy",
     "adaptive_decided",
 )
+SUITES = ("accuracy", "calibration")
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,7 @@ class Evaluation:
     confusion: list[list[int]]
     classes: tuple[str, ...]
     failures: dict[str, int]
+    reliability: Reliability | None = None
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, to be printed."""
@@ -77,10 +88,14 @@ def evaluate_run(
     checkpoint: str = "best",
     data_dir: Path | None = None,
     limit: int | None = None,
+    suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
 ) -> Evaluation:
     """Test a run on the test images of its recipe; if `adaptive`, also with steps only where they
     can change the class (see `opteq.evaluate.adaptive`)."""
+    for name in suites:
+        if name not in SUITES:
+            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, SUITES))
     run = RunFolder(path)
     recipe = run.recipe
     model = load(path, checkpoint)  # type: ignore[arg-type]
@@ -94,6 +109,10 @@ def evaluate_run(
         f"({recipe.data.split} split), {part} test images, seed {recipe.seed}"
     )
     figures = found.figures()
+    bins = None
+    if "calibration" in suites:
+        added, bins = _calibration(model, data, limit)
+        figures |= added
     if adaptive:
         figures |= _adaptive_figures(model, data, limit)
     return Evaluation(
@@ -102,6 +121,7 @@ def evaluate_run(
         found.confusion.long().tolist(),
         data.classes,
         dict(found.failures),
+        bins,
     )
 
 
@@ -112,8 +132,10 @@ def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tall
         return tally(model, _test_batches(model, data, limit), len(data.classes))
 
 
-def _test_batches(model: Network, data: Data, limit: int | None) -> Any:
-    images = limited(data.test, limit)
+def _test_batches(
+    model: Network, data: Data, limit: int | None, chosen: ImageSet | None = None
+) -> Any:
+    images = limited(data.test if chosen is None else chosen, limit)
     return read_batches(
         images,
         evaluation_batches(len(images), 256),
@@ -121,6 +143,26 @@ def _test_batches(model: Network, data: Data, limit: int | None) -> Any:
         undecodable="skip",
         skipped=Skipped(),
     )
+
+
+def _calibration(
+    model: Network, data: Data, limit: int | None
+) -> tuple[dict[str, float], Reliability]:
+    if data.task == "segmentation":
+        raise OptionError("Calibration is measured for classifiers.", "Leave --suite out.")
+    logits, labels = _logits(model, _test_batches(model, data, limit))
+    unseen = None
+    if data.unseen is not None:
+        unseen = _logits(model, _test_batches(model, data, limit, data.unseen))[0]
+    return calibration_figures(logits, labels, unseen), reliability(logits, labels)
+
+
+@torch.no_grad()
+def _logits(model: Network, batches: Any) -> tuple[Tensor, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        found = [(model(images), labels) for images, labels in batches]
+    return torch.cat([a for a, _ in found]), torch.cat([b for _, b in found])
 
 
 def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str, float]:
