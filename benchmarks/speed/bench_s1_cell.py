@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
+from arithmetic import bare_rate, count_flops
 from cells import CHANNELS, SIDE, GeqCell, PlainCell, geq_cell
 from solves import Contender, peer, race
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.solve import Anderson
 
 
@@ -42,6 +43,11 @@ def run(seconds, show) -> Outcome:
                 f"residual {tol:g}", contenders, lambda z: cell.problem.map(z, u), tol, seconds
             )
         outcome.measurements += measured.values()
+        with torch.no_grad():
+            alone = count_flops(contenders[0].solve) / bare_rate()
+        outcome.measurements.append(
+            Measurement(f"residual {tol:g}", "opteq's convolutions alone", 1e3 * alone)
+        )
         mine, other = (m.milliseconds for m in measured.values())
         outcome.findings.append(
             Finding(

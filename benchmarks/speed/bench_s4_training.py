@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from arithmetic import bare_rate, count_flops
 from cells import CHANNELS, SIDE, PlainCell, geq_cell, require_peer
 from torch import nn
 from torch.nn import functional
@@ -32,6 +33,8 @@ def run(seconds, show) -> Outcome:
         outcome.measurements += [
             Measurement(rule, name, 1e3 * seconds_) for name, seconds_ in times.items()
         ]
+        alone = count_flops(steps["opteq"]) / bare_rate()
+        outcome.measurements.append(Measurement(rule, "opteq's arithmetic alone", 1e3 * alone))
         for name in list(steps)[1:]:
             outcome.findings.append(
                 Finding(
