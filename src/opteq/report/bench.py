@@ -9,6 +9,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
 from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
 from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, new_figure
 from opteq.train.checkpoint import write_atomically
@@ -112,9 +114,9 @@ def _bars(outcome: Outcome) -> Any:
             colour = _COLOURS[names.index(m.contender) % len(_COLOURS)]
             axis.barh(place, m.milliseconds, color=colour, height=0.8)
             count = "" if m.evaluations is None else f", {m.evaluations} evaluations"
-            axis.text(
-                m.milliseconds or 0, place, f" {m.milliseconds:.3g} ms{count}", va="center", size=7
-            )
+            spent = m.milliseconds or 0.0
+            text = f" {spent:,.0f} ms{count}" if spent >= 100 else f" {spent:.3g} ms{count}"
+            axis.text(spent, place, text, va="center", size=7)
             ticks.append((place, m.contender))
             place += 1
         axis.text(0, place - len(here) - 0.75, setting, size=8, weight="bold", va="bottom")
@@ -139,6 +141,12 @@ def _curves(outcome: Outcome) -> Any:
             )
         axis.set_xlabel(kind)
         axis.tick_params(labelsize=7)
+        places = sorted({x for points in here.values() for x, _ in points})
+        axis.set_xticks(places, [f"{x:.4g}" for x in places])
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
         if len(here) > 1:
             axis.legend(fontsize=7)
         else:
