@@ -7,7 +7,8 @@ import torch
 
 from catalogue import OPERATORS
 from opteq.operators import Conv2d, Dense, dense_matrix, spectral
-from opteq.operators.spectral import ConvolutionGeometry, convolution_norm
+from opteq.operators.fourier import ConvolutionGeometry, symbol
+from opteq.operators.spectral import convolution_norm
 from opteq.problem import laws
 
 
@@ -140,7 +141,7 @@ def test_the_largest_norm_over_angles_is_that_of_singular_values_at_each(
         spectral._any_size_grid(kernel, geometry, spectral._COARSE),
         spectral.AngleGrid(*(spectral._angles(n, 0.5, kernel) for n in (9, 8)), 1.0),
     ):
-        blocks = spectral.symbol(kernel, grid.rows, grid.columns, geometry)
+        blocks = symbol(kernel, grid.rows, grid.columns, geometry)
         norms = torch.linalg.svdvals(blocks)[..., 0]
         exact = float(norms.max()) * grid.factor
         for dtype, margin in ((torch.complex128, 2e-9), (torch.complex64, 2.1e-3)):
@@ -157,6 +158,6 @@ def test_the_bound_has_the_gradient_of_the_norm():
     leaf, other = (kernel.clone().requires_grad_() for _ in range(2))
     spectral.differentiable_convolution_norm(leaf, geometry).backward()
     grid = spectral._any_size_grid(kernel, geometry, spectral._COARSE)
-    norms = torch.linalg.matrix_norm(spectral.symbol(other, grid.rows, grid.columns, geometry), 2)
+    norms = torch.linalg.matrix_norm(symbol(other, grid.rows, grid.columns, geometry), 2)
     (norms.max() * grid.factor).backward()
     torch.testing.assert_close(leaf.grad, other.grad, rtol=2e-3, atol=1e-6)

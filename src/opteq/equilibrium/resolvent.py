@@ -11,7 +11,7 @@ from torch import Tensor
 from opteq.errors import OptionError
 from opteq.operators import Conv2d, Dense, LinearOperator
 from opteq.operators.base import Shape
-from opteq.operators.spectral import symbol
+from opteq.operators.fourier import symbol
 
 if TYPE_CHECKING:
     from opteq.equilibrium.monotone import Monotone

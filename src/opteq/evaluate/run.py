@@ -96,11 +96,8 @@ def evaluate_run(
     for name in suites:
         if name not in SUITES:
             raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, SUITES))
-    run = RunFolder(path)
-    recipe = run.recipe
-    model = load(path, checkpoint)  # type: ignore[arg-type]
-    data = load_data(recipe.data, data_dir)
-    require_same_classes(model, data, path)
+    model, data, _ = load_run(path, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    recipe = RunFolder(path).recipe
     test = limited(data.test, limit)
     found = on_test_images(model, data, limit)
     part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"

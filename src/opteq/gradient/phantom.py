@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like, vector_jacobian
-from opteq.gradient.attach import Adjoint, Rules, attach_implicit
+from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit
 from opteq.gradient.rule import GradientRule, join, pick
 from opteq.operators.memory import in_order_of
 from opteq.options import fraction, strict_options, whole
@@ -49,18 +49,23 @@ class Phantom(GradientRule):
     def _higher(self, equation: Adjoint) -> State:
         return self._series(None, equation)
 
-    def _series(self, bound: BoundMap | None, equation: Adjoint) -> State:
-        z, g, product = equation.z, equation.g, None
-        if bound is not None and isinstance(z, Tensor) and isinstance(g, Tensor):
+    def _product(self, bound: BoundMap | None, equation: Adjoint) -> Map:
+        """w -> J'w, in closed form where the map has one."""
+        z = equation.z
+        if bound is not None and isinstance(z, Tensor):
             linear = bound.symmetric_linearization(z, cast(Tensor | None, equation.image))
             if linear is not None:
-                g = in_order_of(g, z)
-                product = linear.transposed
-        if product is None:
-            product = vector_jacobian(equation.map, z)
+                return lambda w: linear.transposed(cast(Tensor, w))
+        return vector_jacobian(equation.map, z)
+
+    def _series(self, bound: BoundMap | None, equation: Adjoint) -> State:
+        z, g = equation.z, equation.g
+        product = self._product(bound, equation)
+        if isinstance(z, Tensor):
+            g = in_order_of(cast(Tensor, g), z)
         terms = total = as_tuple(g)
         for _ in range(self.steps - 1):
-            moved = as_tuple(product(like(z, terms)))  # type: ignore[operator]
+            moved = as_tuple(product(like(z, terms)))
             terms = tuple(
                 torch.lerp(a, b.to(a), self.damping) for a, b in zip(terms, moved, strict=True)
             )

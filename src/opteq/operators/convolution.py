@@ -11,6 +11,7 @@ from torch.nn import functional
 from opteq.errors import OptionError, ShapeError
 from opteq.operators import spectral
 from opteq.operators.base import Shape, dense_matrix
+from opteq.operators.fourier import ConvolutionGeometry
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import one_of, strict_options, whole
 
@@ -99,7 +100,7 @@ class Conv2d(WeightedOperator):
         same = (self.kernel_size[0] // 2, self.kernel_size[1] // 2)
         self.padding = same if padding is None else _pair("padding", padding, least=0)
         self.padding_mode = one_of("padding_mode", padding_mode, ("zeros", "circular"))
-        self.geometry = spectral.ConvolutionGeometry(
+        self.geometry = ConvolutionGeometry(
             stride=_pair("stride", stride, least=1),
             groups=groups,
             circular=padding_mode == "circular",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,11 @@ class _Reorder(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         there, back = ctx.orders
-        return _Reorder.apply(gradient.contiguous(), back, there), None, None  # type: ignore
+        return _reordered(gradient.contiguous(), back, there), None, None
+
+
+def _reordered(rows: Tensor, there: Tensor, back: Tensor) -> Tensor:
+    return cast(Tensor, _Reorder.apply(rows, there, back))
 
 
 _ORDERS: dict[tuple[object, ...], tuple[Tensor, Tensor]] = {}
@@ -136,8 +140,8 @@ class PatchProjection(WeightedOperator):
         groups = channels // self.split
         if stored_channels_last(z):
             order = _patch_order(height, width, groups, self.patch, batch, z.device)
-            pieces = _Reorder.apply(z.movedim(1, -1).reshape(-1, self.split), *order)
-            out = pieces.view(-1, len(self.raw)) @ self._matrix()  # type: ignore[union-attr]
+            pieces = _reordered(z.movedim(1, -1).reshape(-1, self.split), *order)
+            out = pieces.view(-1, len(self.raw)) @ self._matrix()
             places = (batch, height // self.patch, width // self.patch, groups, self.hidden)
             return out.view(places).permute(0, 3, 4, 1, 2)
         views = z.reshape(-1, self.split, height, width)
@@ -150,8 +154,8 @@ class PatchProjection(WeightedOperator):
         if hidden_last.is_contiguous():
             there, back = _patch_order(height, width, r.shape[1], self.patch, len(r), r.device)
             pieces = hidden_last.reshape(-1, self.hidden) @ self._matrix().mT
-            image = _Reorder.apply(pieces.view(-1, self.split), back, there)
-            return image.view(len(r), height, width, channels).movedim(-1, 1)  # type: ignore
+            image = _reordered(pieces.view(-1, self.split), back, there)
+            return image.view(len(r), height, width, channels).movedim(-1, 1)
         flat = r.reshape(-1, *r.shape[2:])
         out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
         return out.reshape(len(r), channels, height, width)
@@ -171,7 +175,7 @@ class PatchProjection(WeightedOperator):
         if self.hidden <= self.raw.shape[0]:
             return self
         twin = self.frozen()
-        twin._buffers = {"raw": _Root.apply(twin.raw)}  # type: ignore[dict-item]
+        twin._buffers = {"raw": cast(Tensor, _Root.apply(twin.raw))}
         return twin
 
     def codomain_shape(self, shape: Shape) -> Shape:
