@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import opteq
+from opteq.equilibrium.base import SymmetricLinearization
 from opteq.gradient import Implicit, OneStep, Phantom
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Problem
@@ -59,3 +60,17 @@ def test_gates_of_another_state_are_not_taken(kind):
         for point in (z, other):
             expected = similarity.bind(u).hessian(point)(v)
             torch.testing.assert_close(bound.hessian(point)(v), expected)
+
+
+def test_what_passes_the_prox_needs_no_further_product():
+    """At any v, however far from solved: D times the shortcut is D times the recovered w."""
+    torch.manual_seed(0)
+    A = torch.randn(5, 5, dtype=torch.float64)
+    slope = torch.tensor([[0.0, 1.0, 0.3, 1.0, 0.0]], dtype=torch.float64)
+    linear = SymmetricLinearization(slope, lambda v: v @ (A + A.T) / 20)
+    g, v = torch.randn(2, 1, 5, dtype=torch.float64)
+    residual = linear.right_side(g) - linear.system(v)
+    w, own = linear.recover(g, v)
+    torch.testing.assert_close(residual, own)
+    assert residual.norm() > 0.1
+    torch.testing.assert_close(slope * linear.visible(g, v, residual), slope * w)

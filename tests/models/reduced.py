@@ -96,6 +96,14 @@ def reduced(name: str, **changes: Any) -> Reduced:
     return Reduced(name, {**changes, **options}, (found.input_shape[0], side, side))
 
 
+def narrowed(name: str, **changes: Any) -> Options:
+    """Options by which a registered model has few channels, and takes the images it is made for."""
+    found = entry(name)
+    options, _ = REDUCTIONS[found.builder]({**found.options, **changes}, found.input_shape[1])
+    sizes = ("side", "sides", "pool")
+    return {**changes, **{key: value for key, value in options.items() if key not in sizes}}
+
+
 def is_equilibrium(name: str) -> bool:
     module, function = entry(name).builder.split(":")
     build = getattr(import_module(f"opteq.models.{module}"), function)

@@ -76,8 +76,9 @@ def load_run(
     path: Path, *, checkpoint: str = "best", data_dir: Path | None = None, limit: int | None = None
 ) -> tuple[Network, Data, Any]:
     """The model of a run, its data, and batches of its test images or the first of them."""
+    recipe = RunFolder(path).recipe
     model = load(path, checkpoint)  # type: ignore[arg-type]
-    data = load_data(RunFolder(path).recipe.data, data_dir)
+    data = load_data(recipe.data, data_dir)
     require_same_classes(model, data, path)
     return model, data, _test_batches(model, data, limit)
 
