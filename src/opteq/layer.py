@@ -144,6 +144,30 @@ def warm_started(model: nn.Module) -> Iterator[None]:
             layer._warm = None
 
 
+@contextmanager
+def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
+    """Let every equilibrium in `model` use another gradient rule, for a while: an attack through
+    unrolled steps, an exact gradient to compare with.
+
+    >>> import torch, opteq
+    >>> from opteq.gradient import Unrolled
+    >>> from opteq.layer import differentiated
+    >>> model = opteq.create_model("geq_digits").eval()
+    >>> with differentiated(model, Unrolled(steps=3)):
+    ...     model.run(torch.rand(1, 1, 8, 8)).solutions[0].evaluations
+    3
+    """
+    layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
+    before = [layer.gradient for layer in layers]
+    for layer in layers:
+        layer.gradient = rule
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.gradient = own
+
+
 class _Warm:
     """Where the last solve ended."""
 

@@ -97,8 +97,11 @@ def reduced(name: str, **changes: Any) -> Reduced:
 
 
 def narrowed(name: str, **changes: Any) -> Options:
-    """Options by which a registered model has few channels, and takes the images it is made for."""
+    """Options by which a registered model has few channels, and takes the images it is made for;
+    those for digits are small as they are."""
     found = entry(name)
+    if found.input_shape[1] == 8:
+        return changes
     options, _ = REDUCTIONS[found.builder]({**found.options, **changes}, found.input_shape[1])
     sizes = ("side", "sides", "pool")
     return {**changes, **{key: value for key, value in options.items() if key not in sizes}}

@@ -20,6 +20,7 @@ REGULARIZERS = {
     "decorrelation over batch": lambda: Decorrelation("batch"),
     "hsic": lambda: HSIC(width=0.7),
     "hsic over batch": lambda: HSIC("batch"),
+    "hsic by cosines": lambda: HSIC(width=0.7, frequencies=3),
 }
 Z = torch.randn(4, 3, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 
@@ -134,3 +135,19 @@ def test_bad_options_are_refused(call, error, words):
     with pytest.raises(error) as caught:
         call()
     assert words in str(caught.value)
+
+
+def test_cosines_tend_to_the_gaussian_kernel_at_a_cost_linear_in_positions():
+    torch.manual_seed(0)
+    z = torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    exact = HSIC(width=0.7).value(z)
+    errors = [
+        float(((HSIC(width=0.7, frequencies=n).value(z) - exact).abs() / exact).max())
+        for n in (2, 4, 8, 16, 32)
+    ]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-9
+    few = HSIC(width=0.7, frequencies=40)  # more features than positions: the other product
+    torch.testing.assert_close(few.value(z[..., :2, :2]), HSIC(width=0.7).value(z[..., :2, :2]))
+    with pytest.raises(OptionError, match="1 or more"):
+        HSIC(frequencies=0)

@@ -8,7 +8,7 @@ import torch
 import opteq
 from opteq.errors import OptionError
 from opteq.theory import certificate
-from opteq.theory.robustness import attack, certified_radius, robust_accuracy
+from opteq.theory.robustness import certified_radius, robust_accuracy, withstands_all
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_no_attack_succeeds_within_the_certified_radius(trained):
     for index in radius.argsort().split(8):
         reach = float(radius[index].min())
         if reach > 0:
-            assert attack(model, images[index], labels[index], reach, steps=10).all()
+            assert withstands_all(model, images[index], labels[index], reach, steps=10).all()
 
 
 def test_the_truth_lies_between(trained):

@@ -149,13 +149,13 @@ def test_jacobian_term_is_the_mean_square_of_the_jacobian():
 
 
 def test_attacks_stay_within_their_box_and_raise_the_loss():
-    from opteq.train.objective import cross_entropy, projected_gradient
-    from opteq.train.recipe import AdversarialSettings
+    from opteq.train.attack import Attack, projected_gradient
+    from opteq.train.objective import cross_entropy
 
     torch.manual_seed(0)
     model = opteq.create_model("geq_digits")
     x, y = torch.rand(16, 1, 8, 8), torch.arange(16) % 10
-    moved = projected_gradient(model, x, y, AdversarialSettings(steps=5, epsilon=0.1))
+    moved = projected_gradient(model, x, y, Attack(0.1, steps=5))
     assert float((moved - x).abs().max()) <= 0.1 + 1e-6
     assert 0 <= float(moved.min()) <= float(moved.max()) <= 1
     assert model.training

@@ -39,7 +39,7 @@ def certify(
             steps=steps,
             progress=lambda n: status.update(f"attacked {n} of {limit} images"),
         )
-    title = f"{run}, {data.name}, first {found.images} test images, attack of 2 x {steps} steps"
+    title = f"{run}, {data.name}, first {found.images} test images, attacks of {steps} steps"
     console.print("\n".join(["", title, *robust_lines(found)]), highlight=False, soft_wrap=True)
     folder = write_robust(found, run, title)
     console.print(f"table and picture: {folder}", highlight=False, soft_wrap=True)

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from opteq.errors import OptionError
-from opteq.layer import warm_started
+from opteq.evaluate.attack import rules_for, strongest_l2, withstands
 from opteq.models.classifier import Network
 from opteq.theory.certificate import certificate
 
@@ -52,30 +51,16 @@ def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float) -> Tensor
     return ((own - others) / (math.sqrt(2) * lipschitz)).clamp(min=0)
 
 
-def attack(model: Network, x: Tensor, labels: Tensor, radius: float, *, steps: int = 20) -> Tensor:
-    """Which images keep their class under projected gradient steps within `radius` (2-norm), once
-    on the cross-entropy from the image itself and once on the margin from a random start. Every
-    image that was seen on the way counts."""
-    safe = model(x).argmax(1) == labels
-    for loss, random in ((_entropy, False), (_margin, True)):
-        d = torch.zeros_like(x)
-        if random:
-            d = _within(torch.randn_like(x), radius)
-        with warm_started(model):
-            for _ in range(steps):
-                d.requires_grad_()
-                with torch.enable_grad():
-                    logits = model((x + d).clamp(0, 1))
-                    (slope,) = torch.autograd.grad(loss(logits, labels), d)
-                safe &= logits.detach().argmax(1) == labels
-                with torch.no_grad():
-                    length = slope.flatten(1).norm(dim=1).clamp(min=1e-12).view(-1, 1, 1, 1)
-                    d = _within(d + 2.5 * radius / steps * slope / length, radius)
-                    # What leaves [0, 1] would be cut off: keep the perturbation that is left.
-                    d = (x + d).clamp(0, 1) - x
-        with torch.no_grad():
-            safe &= model((x + d).clamp(0, 1)).argmax(1) == labels
-    return safe
+def withstands_all(
+    model: Network, x: Tensor, labels: Tensor, radius: float, *, steps: int = 20
+) -> Tensor:
+    """Which images keep their class under the strongest attacks within `radius` (2-norm)."""
+    found = [
+        withstands(model, x, labels, attack, rule)
+        for attack in strongest_l2(radius, steps)
+        for rule in rules_for(model).values()
+    ]
+    return torch.stack(found).all(0)
 
 
 def robust_accuracy(
@@ -97,7 +82,7 @@ def robust_accuracy(
         with torch.no_grad():
             found.append(certified_radius(model(x), labels, lipschitz))
         for i, radius in enumerate(radii):
-            held[i] += int(attack(model, x, labels, radius, steps=steps).sum())
+            held[i] += int(withstands_all(model, x, labels, radius, steps=steps).sum())
         count += len(x)
         if progress is not None:
             progress(count)
@@ -112,17 +97,3 @@ def robust_accuracy(
         float(right.median()) if len(right) else 0.0,
         count,
     )
-
-
-def _within(d: Tensor, radius: float) -> Tensor:
-    length = d.flatten(1).norm(dim=1).clamp(min=1e-12).view(-1, 1, 1, 1)
-    return d * (radius / length).clamp(max=1.0)
-
-
-def _entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return cross_entropy(logits, labels, reduction="sum")
-
-
-def _margin(logits: Tensor, labels: Tensor) -> Tensor:
-    others = logits.scatter(1, labels[:, None], -math.inf).amax(1)
-    return (others - logits.gather(1, labels[:, None])[:, 0]).sum()

@@ -20,13 +20,14 @@ from opteq.data.dataset import Data, ImageSet
 from opteq.data.splits import held_out
 from opteq.errors import NotConvergedWarning, RunError
 from opteq.models.classifier import Network
+from opteq.train.attack import Attack, projected_gradient
 from opteq.train.average import WeightAverage
 from opteq.train.build import build_model, set_tolerances, tolerances
 from opteq.train.checkpoint import load_checkpoint, save_checkpoint
 from opteq.train.distributed import share_batch_norm
 from opteq.train.interrupt import Stop, stop_requested
 from opteq.train.meter import Meter
-from opteq.train.objective import Objective, projected_gradient
+from opteq.train.objective import Objective
 from opteq.train.progress import Clock, Progress
 from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder
@@ -189,7 +190,9 @@ class Trainer:
         x, labels = self.augment(x, labels)
         x = x.to(self.network.pixel_mean.dtype)
         if settings.adversarial is not None:
-            x = projected_gradient(cast(Network, self.model), x, labels, settings.adversarial)
+            chosen = settings.adversarial
+            attack = Attack(chosen.epsilon, steps=chosen.steps, step_size=chosen.step_size)
+            x = projected_gradient(cast(Network, self.model), x, labels, attack)
         self.optimiser.zero_grad()
         output = self.model.run(x)
         fit, loss = self.objective(output, labels)

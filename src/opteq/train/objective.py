@@ -8,12 +8,11 @@ from torch.nn import functional
 
 from opteq.data.dataset import VOID
 from opteq.equilibrium.base import as_tuple, like
-from opteq.layer import warm_started
-from opteq.models.classifier import Network, Output
+from opteq.models.classifier import Output
 from opteq.problem import HeritageDiversity, Regularizer
 from opteq.problem.regularizer import regularizer_from
 from opteq.solve import Solution
-from opteq.train.recipe import AdversarialSettings, LossSettings
+from opteq.train.recipe import LossSettings
 
 
 class Objective:
@@ -61,29 +60,3 @@ def jacobian_size(solution: Solution) -> Tensor:
     products = torch.autograd.grad(image, parts, noise, create_graph=True)
     count = sum(part.numel() for part in parts)
     return torch.stack([p.square().sum() for p in products]).sum() / count
-
-
-def projected_gradient(
-    model: Network, x: Tensor, labels: Tensor, settings: AdversarialSettings
-) -> Tensor:
-    """Images within epsilon of x (and in [0, 1]) that the model gets wrong more often: steps along
-    the sign of the loss gradient from a random start."""
-    epsilon = settings.epsilon
-    size = 2.5 * epsilon / settings.steps if settings.step_size is None else settings.step_size
-    moved = (x + torch.empty_like(x).uniform_(-epsilon, epsilon)).clamp(0, 1)
-    training = model.training
-    model.eval()
-    try:
-        with warm_started(model):
-            for _ in range(settings.steps):
-                moved.requires_grad_()
-                with torch.enable_grad():
-                    loss = cross_entropy(model(moved), labels)
-                    (gradient,) = torch.autograd.grad(loss, moved)
-                with torch.no_grad():
-                    moved = moved + size * gradient.sign()
-                    moved = torch.minimum(torch.maximum(moved, x - epsilon), x + epsilon)
-                    moved = moved.clamp(0, 1)
-    finally:
-        model.train(training)
-    return moved.detach()

@@ -1,0 +1,116 @@
+"""Projected gradient attacks: small changes of images that a model gets wrong.
+
+One attack serves training against it, testing, and what stands beside certificates. Gradients pass
+an equilibrium by the rule of its layer; `opteq.layer.differentiated` chooses another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from opteq.errors import OptionError
+from opteq.layer import warm_started
+from opteq.models.classifier import Network
+from opteq.options import one_of, positive, whole
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Steps up the slope of a loss within `epsilon` of an image, in the largest or the Euclidean
+    norm of pixels in [0, 1], from the image itself or a random place near it."""
+
+    epsilon: float
+    norm: Literal["linf", "l2"] = "linf"
+    steps: int = 20
+    step_size: float | None = None
+    """2.5 epsilon / steps if left out, which reaches every point of the ball."""
+    start: Literal["random", "image"] = "random"
+    loss: Literal["entropy", "margin"] = "entropy"
+
+    def __post_init__(self) -> None:
+        positive("epsilon", self.epsilon)
+        whole("steps", self.steps, least=1)
+        one_of("norm", self.norm, ("linf", "l2"))
+        one_of("start", self.start, ("random", "image"))
+        one_of("loss", self.loss, ("entropy", "margin"))
+
+    @property
+    def size(self) -> float:
+        """Of a step."""
+        return 2.5 * self.epsilon / self.steps if self.step_size is None else self.step_size
+
+    def noise(self, x: Tensor) -> Tensor:
+        """A random perturbation: uniform in the ball."""
+        if self.norm == "linf":
+            return torch.empty_like(x).uniform_(-self.epsilon, self.epsilon)
+        direction = torch.randn_like(x)
+        radius = torch.rand(len(x), 1, 1, 1, device=x.device, dtype=x.dtype)
+        length = _length(direction).clamp(min=1e-30)
+        return direction / length * self.epsilon * radius ** (1 / x[0].numel())
+
+    def uphill(self, slope: Tensor) -> Tensor:
+        """The step along a gradient."""
+        if self.norm == "linf":
+            return self.size * slope.sign()
+        return self.size * slope / _length(slope).clamp(min=1e-12)
+
+    def within(self, d: Tensor) -> Tensor:
+        """The nearest perturbation of the ball."""
+        if self.norm == "linf":
+            return d.clamp(-self.epsilon, self.epsilon)
+        return d * (self.epsilon / _length(d).clamp(min=1e-12)).clamp(max=1.0)
+
+    def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What is climbed, summed over images so that each has its own slope."""
+        if self.loss == "entropy":
+            return functional.cross_entropy(logits, labels, reduction="sum")
+        others = logits.scatter(1, labels[:, None], -math.inf).amax(1)
+        return (others - logits.gather(1, labels[:, None])[:, 0]).sum()
+
+
+def projected_gradient(
+    model: Network,
+    x: Tensor,
+    labels: Tensor,
+    attack: Attack,
+    see: Callable[[Tensor], object] | None = None,
+) -> Tensor:
+    """Images in [0, 1] near x that the model gets wrong more often; it is in evaluation mode
+    meanwhile. `see` gets the logits of every place that is looked at."""
+    if labels.ndim != 1:
+        raise OptionError(
+            "Attacks are made on classifiers.", "Use a model with one label an image."
+        )
+    d = attack.noise(x) if attack.start == "random" else torch.zeros_like(x)
+    d = _cut(x, d)
+    training = model.training
+    model.eval()
+    try:
+        with warm_started(model):
+            for _ in range(attack.steps):
+                d.requires_grad_()
+                with torch.enable_grad():
+                    logits = model(x + d)
+                    (slope,) = torch.autograd.grad(attack.objective(logits, labels), d)
+                if see is not None:
+                    see(logits.detach())
+                d = _cut(x, attack.within(d.detach() + attack.uphill(slope)))
+    finally:
+        model.train(training)
+    return x + d
+
+
+def _cut(x: Tensor, d: Tensor) -> Tensor:
+    """What is left of a perturbation when the image stays within [0, 1]."""
+    return (x + d).clamp(0, 1) - x
+
+
+def _length(d: Tensor) -> Tensor:
+    return d.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
