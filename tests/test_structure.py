@@ -31,6 +31,7 @@ FLOW = [
     "train",
     "evaluate",
     "theory",
+    "reproduce",
     "report",
     "cli",
 ]

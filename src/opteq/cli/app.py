@@ -6,7 +6,18 @@ import sys
 
 import typer
 
-from opteq.cli import bench, certify, compare, doctor, evaluate, listing, predict, report, train
+from opteq.cli import (
+    bench,
+    certify,
+    compare,
+    doctor,
+    evaluate,
+    listing,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 from opteq.cli.memory import keep_freed_memory
 from opteq.errors import OpteqError
 
@@ -21,6 +32,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("list")(listing.listing)

@@ -36,7 +36,7 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
     360
     """
     from opteq.data.settings import DataSettings
-    from opteq.data.splits import known_unknown, limited
+    from opteq.data.splits import even_odd_split, known_unknown, limited
 
     if isinstance(settings, str):
         settings = DataSettings(name=settings)
@@ -44,11 +44,15 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
         raise UnknownOptionError(
             f"There is no dataset {settings.name!r}.", nearest(settings.name, NAMED)
         )
-    if settings.split == "super_classes" and settings.name != "cifar100":
-        raise OptionError("Only cifar100 has super-classes.", "Use data.split=standard.")
+    if settings.split == "super_classes" and settings.name not in ("cifar100", "digits"):
+        raise OptionError(
+            "Only cifar100 and digits have super-classes.", "Use data.split=standard."
+        )
     data = NAMED[settings.name].load(settings, data_folder(Path(data_dir) if data_dir else None))
     if settings.split == "five_known":
         data = known_unknown(data, range(5))
+    if settings.split == "super_classes" and settings.name == "digits":
+        data = even_odd_split(data)
     return _replaced(
         data,
         train=limited(data.train, settings.limit_train),

@@ -19,8 +19,8 @@ class DataSettings(Settings):
     path: str | None = None
     """For folder and pairs: where the images are, if not in the data folder itself."""
     split: Literal["standard", "super_classes", "five_known"] = "standard"
-    """super_classes: four sub-classes of each are learnt, the fifth is unseen; five_known: only the
-    first five classes are learnt."""
+    """super_classes: four sub-classes of each are learnt, the fifth is unseen (for digits: even and
+    odd, 8 and 9 unseen); five_known: only the first five classes are learnt."""
     labels: Literal["fine", "coarse"] = "fine"
     limit_train: Annotated[int, Field(ge=1)] | None = None
     limit_test: Annotated[int, Field(ge=1)] | None = None

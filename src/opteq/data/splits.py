@@ -32,6 +32,24 @@ def super_class_split(
     return pick(train, False), pick(test, False), pick(test, True)
 
 
+def even_odd_split(data: Data) -> Data:
+    """Digits as two super-classes, even and odd, learnt from the first four digits of each; test
+    images of 8 and 9 become `unseen`. CIFAR-100's super-classes in small."""
+
+    def pick(images: ImageSet, unseen: bool) -> MemoryImages:
+        assert isinstance(images, MemoryImages)
+        chosen = (images.labels >= 8) == unseen
+        return MemoryImages(images.images[chosen], images.labels[chosen] % 2)
+
+    return Data(
+        data.name,
+        pick(data.train, False),
+        pick(data.test, False),
+        ("even", "odd"),
+        unseen=pick(data.test, True),
+    )
+
+
 def known_unknown(data: Data, known: Sequence[int]) -> Data:
     """Training on some classes only; test images of the others become `unseen` [KerDEQ table 3]."""
     table = torch.full((len(data.classes),), -1)

@@ -84,6 +84,15 @@ def uniform_divergence(logits: Tensor) -> float:
     return float((-logits.double().log_softmax(1)).mean() - math.log(classes))
 
 
+def prediction_divergence(logits: Tensor) -> float:
+    """Mean of KL(p, uniform) = log(classes) - entropy, the other reading of KerDEQ's unknown KL: at
+    most log(classes)."""
+    if logits.ndim != 2 or not len(logits):
+        raise ShapeError(f"Logits have shape {tuple(logits.shape)}.", "Give (samples, classes).")
+    p = logits.double().softmax(1)
+    return math.log(logits.shape[1]) + float(torch.special.xlogy(p, p).sum(1).mean())
+
+
 def detection_auroc(known: Tensor, unknown: Tensor) -> float:
     """How well the largest probability tells known from unknown classes: the chance that it is
     larger for a known sample than for an unknown one, ties counted half."""

@@ -31,6 +31,7 @@ from opteq.train.tally import Tally, tally
 
 _PERCENT = (
     "accuracy",
+    "top5",
     "mean_iou",
     "mean_accuracy",
     "unconverged",

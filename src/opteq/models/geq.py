@@ -9,8 +9,9 @@ from torch import nn
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Parallel, PooledHead, Stem
+from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Stem
 from opteq.models.parts import Normalization, normalized
+from opteq.models.segmenter import Segmenter
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
 from opteq.problem import (
@@ -38,6 +39,7 @@ def geq(
     hidden: int,
     in_channels: int = 3,
     classes: int = 10,
+    task: Literal["classification", "segmentation"] = "classification",
     reductions: int = 0,
     early_reduction: bool = False,
     kernel: Kernel = "gaussian",
@@ -47,14 +49,16 @@ def geq(
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
-) -> Classifier:
+) -> Network:
     """Patch-Gaussian branches in parallel, one for each of `sides`, averaged [GEQ section 4].
 
     `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
     "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
     the channels of the state. The head sees the mean of each of `head_grid` x `head_grid` parts of
-    the image, in the paper of the whole.
+    the image, in the paper of the whole. For `task="segmentation"` an FCN head gives a class for
+    each pixel; images may then be wider than high, and `sides` are widths.
     """
+    one_of("task", task, ("classification", "segmentation"))
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
     if len(middle) != len(sides):
         raise OptionError(
@@ -80,6 +84,8 @@ def geq(
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     body = Parallel(injections, layers, sides, common_side=min(sides))
+    if task == "segmentation":
+        return Segmenter(stem, body, channels, classes)
     head = PooledHead(channels, classes, head_grid)
     return Classifier(stem, body, channels, classes, head=head)
 

@@ -29,6 +29,8 @@ class Tally:
     solves: int = 0
     steps: float = 0.0
     residual: float = 0.0
+    among_five: int = 0
+    """Labels among the five likeliest classes."""
     failures: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -45,6 +47,8 @@ class Tally:
         self.loss += float(functional.cross_entropy(every, true, reduction="sum"))
         cells = torch.bincount(true * count + predicted, minlength=count**2)
         self.confusion += cells.reshape(count, count).double()
+        likeliest = every.topk(min(5, count), 1).indices
+        self.among_five += int((likeliest == true[:, None]).any(1).sum())
         self.images += len(logits)
         self.labels += len(true)
         for solution in solutions:
@@ -65,6 +69,8 @@ class Tally:
             "loss": self.loss / max(1, self.labels),
             "images": self.images,
         }
+        if len(self.confusion) > 5:
+            found["top5"] = self.among_five / max(1, self.labels)
         if self.labels != self.images:
             seen = union > 0
             found["mean_iou"] = float((diagonal[seen] / union[seen]).mean())
@@ -80,11 +86,12 @@ class Tally:
         """As one tensor, to be added up over processes."""
         bad = float(sum(self.failures.values()))
         rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
+        rest.append(self.among_five)
         return torch.cat([torch.tensor(rest, dtype=torch.float64), self.confusion.flatten()])
 
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
-        rest, cells = numbers[:7].tolist(), numbers[7:]
+        rest, cells = numbers[:8].tolist(), numbers[8:]
         side = round(len(cells) ** 0.5)
         total = Counter(failures)
         total["elsewhere"] = int(rest[6]) - sum(failures.values())
@@ -96,6 +103,7 @@ class Tally:
             int(rest[3]),
             rest[4],
             rest[5],
+            int(rest[7]),
             +total,
         )
 

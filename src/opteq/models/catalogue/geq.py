@@ -97,6 +97,24 @@ ENTRIES = (
     _kerdeq("kerdeq_imagenet100_6m", ("image", "6m"), 100, "2"),
     _kerdeq("kerdeq_imagenet100_13m", ("image", "13m"), 100, "2"),
     Entry(
+        name="geq_segment_tiny",
+        builder="geq:geq",
+        options={
+            "channels": 16,
+            "middle": (16, 32),
+            "sides": (16, 8),
+            "patch": 2,
+            "split": 8,
+            "hidden": 32,
+            "classes": 11,
+            "task": "segmentation",
+            "reductions": 1,
+        },
+        summary="GEQ with two branches for small road scenes, 11 classes of pixels",
+        paper=GEQ,
+        input_shape=(3, 24, 32),
+    ),
+    Entry(
         name="geq_digits",
         builder="geq:geq",
         options={

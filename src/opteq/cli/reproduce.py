@@ -1,0 +1,89 @@
+"""`opteq reproduce`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import DataDir, Overrides
+
+
+def reproduce(
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Tables and figures: geq-t1, kerdeq-t3, ...")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Name every id, and stop.")] = False,
+    scale: Annotated[str, typer.Option(help="tiny, for a laptop, or paper.")] = "tiny",
+    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 1,
+    data: Annotated[
+        str | None,
+        typer.Option(help="At the tiny scale: digits, fashion-mnist, cifar10, cifar100 or pairs."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Measure only so many test images.", min=1)
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="A folder for the runs, tables and pictures.")
+    ] = Path("runs/reproduce"),
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Tables and figures of the papers, theirs beside ours. What is in the output folder already is
+    used again, so a command that was stopped goes on when it is given again."""
+    from rich.console import Console
+
+    from opteq.errors import OptionError, UnknownOptionError, nearest
+    from opteq.options import one_of
+    from opteq.reproduce.catalogue import TITLES
+
+    console = Console()
+    if listing:
+        for name, title in TITLES.items():
+            console.print(f"{name:10} {title}", markup=False, highlight=False, soft_wrap=True)
+        return
+    if not ids:
+        raise OptionError("No table or figure is given.", "Name one; --list shows them all.")
+    one_of("scale", scale, ("tiny", "paper"))
+    for name in ids:
+        if name not in TITLES:
+            raise UnknownOptionError(f"There is no experiment {name!r}.", nearest(name, TITLES))
+    from opteq.report.reproduce import claims_table, write_reproduction
+    from opteq.reproduce.registry import experiment
+    from opteq.reproduce.run import Plan, StoppedError, recipes_of
+    from opteq.reproduce.run import reproduce as run
+    from opteq.train.progress import progress_for
+
+    def plan(name: str) -> Plan:
+        return Plan(
+            name,
+            scale,  # type: ignore[arg-type]
+            seeds,
+            output,
+            data,
+            data_dir,
+            tuple(overrides or ()),
+            limit,
+        )
+
+    for name in ids:
+        recipes_of(experiment(name), plan(name))
+    for name in ids:
+        try:
+            found = run(
+                experiment(name),
+                plan(name),
+                announce=lambda text: console.print(
+                    text, markup=False, highlight=False, soft_wrap=True
+                ),
+                progress=lambda: progress_for(console),
+            )
+        except StoppedError:
+            console.print("Stopped and saved. Give the same command to go on.")
+            raise typer.Exit(130) from None
+        path = write_reproduction(found, " ".join(["opteq", *sys.argv[1:]]))
+        for part in (found.protocol, found.table.markdown(), claims_table(found).markdown()):
+            console.print(f"\n{part}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"\npage, table and pictures: {path}", highlight=False, soft_wrap=True)

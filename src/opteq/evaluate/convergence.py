@@ -1,0 +1,83 @@
+"""How the equilibria of a model are reached: residual and objective at each step."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from opteq.errors import NotConvergedWarning
+from opteq.layer import Equilibrium
+from opteq.models.classifier import Classifier
+from opteq.solve import Anderson, Picard, Solver, solve
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """Over a batch, at each evaluation of a map: median and 90th percentile of the relative
+    residual, and the mean distance of the hidden objective from where it ends (None for maps
+    without one)."""
+
+    median: list[float]
+    high: list[float]
+    above_end: list[float] | None
+    objective: list[float] | None
+    """The mean itself."""
+
+
+@torch.no_grad()
+def convergence(
+    model: Classifier, x: Tensor, *, steps: int = 50, solver: Solver | None = None
+) -> list[Convergence]:
+    """One for each equilibrium of the model, solved for `steps` evaluations whatever the residual
+    is; Anderson's method unless told otherwise."""
+    solver = Anderson(tol=0.0, max_steps=steps, on_failure="ignore") if solver is None else solver
+    features = model.stem((x - model.pixel_mean) / model.pixel_std)
+    return [_one(layer, injection, solver) for layer, injection in model.body.parts(features)]
+
+
+def plain(steps: int) -> Solver:
+    """Picard's iteration for so many steps."""
+    return Picard(tol=0.0, max_steps=steps, on_failure="ignore")
+
+
+def _one(layer: Equilibrium, injection: Tensor, solver: Solver) -> Convergence:
+    bound = layer.map.bind(injection)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        solution = solve(bound, bound.start(), solver=solver, trace=True)
+    trace = solution.trace
+    assert trace is not None
+    # A sample that hit rounding is finished; its last residual stands for the rest.
+    residual = _held(trace.residual.double())
+    objective = None if trace.objective is None else _held(trace.objective.double())
+    end = None if objective is None else objective[-1]
+    return Convergence(
+        residual.median(1).values.tolist(),
+        residual.quantile(0.9, 1).tolist(),
+        None if objective is None or end is None else (objective - end).abs().mean(1).tolist(),
+        None if objective is None else objective.mean(1).tolist(),
+    )
+
+
+def _held(values: Tensor) -> Tensor:
+    values = values.clone()
+    for k in range(1, len(values)):
+        values[k] = torch.where(values[k].isnan(), values[k - 1], values[k])
+    return values
+
+
+@torch.no_grad()
+def mean_steps(model: Classifier, x: Tensor, tolerance: float = 1e-4) -> float:
+    """Evaluations of the map that a sample needs for a residual, over all equilibria."""
+    solver = Anderson(tol=tolerance, max_steps=200, on_failure="ignore")
+    features = model.stem((x - model.pixel_mean) / model.pixel_std)
+    taken = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        for layer, injection in model.body.parts(features):
+            bound = layer.map.bind(injection)
+            taken.append(solve(bound, bound.start(), solver=solver).steps.double())
+    return float(torch.cat(taken).mean())

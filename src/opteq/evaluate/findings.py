@@ -1,0 +1,90 @@
+"""What evaluations hand over to be shown: tables and pictures as plain data.
+
+`opteq.report.pictures` draws them; nothing here needs a drawing library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells ready to be printed."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        """As GitHub shows tables, aligned for people who read the source."""
+        cells = [list(self.header), *self.rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
+        lines = [
+            "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
+            for row in cells
+        ]
+        lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its points, and how far each may be off."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over a common axis."""
+
+    title: str
+    x: str
+    y: str
+    series: Mapping[str, Series]
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A value for each seed of each contender, with the published value if there is one."""
+
+    title: str
+    x: str
+    values: Mapping[str, Sequence[float]]
+    published: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Matrices beside each other on one scale of colours."""
+
+    title: str
+    panels: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture with a caption: grey or RGB in [0, 1], or a map of numbers to be coloured."""
+
+    caption: str
+    image: np.ndarray
+    coloured: bool = False
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Rows of pictures."""
+
+    title: str
+    rows: Sequence[Sequence[Tile]]
+
+
+Picture = Curves | Dots | HeatMaps | Tiles

@@ -1,0 +1,109 @@
+"""Findings as pictures."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from pathlib import Path
+from typing import Any
+
+from opteq.evaluate.findings import Curves, Dots, HeatMaps, Picture, Tiles
+from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, new_figure
+from opteq.train.checkpoint import write_atomically
+
+_COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", "#6b7785", "#b59b00", "#00897b")
+_MARKERS = "osD^vPX*"
+
+
+def write_picture(picture: Picture, path: Path) -> None:
+    """As PNG."""
+    buffer = io.BytesIO()
+    draw(picture).savefig(buffer, format="png", dpi=140)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+
+
+def draw(picture: Picture) -> Any:
+    """As a matplotlib figure."""
+    if isinstance(picture, Curves):
+        return _curves(picture)
+    if isinstance(picture, Dots):
+        return _dots(picture)
+    if isinstance(picture, HeatMaps):
+        return _heat_maps(picture)
+    return _tiles(picture)
+
+
+def _curves(picture: Curves) -> Any:
+    figure, axes = new_figure(7.6, 3.6)
+    axis = axes[0, 0]
+    for i, (name, line) in enumerate(picture.series.items()):
+        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
+        size = 4 if len(line.x) < 30 else 0
+        axis.plot(line.x, line.y, marker=marker, markersize=size, color=colour, label=name)
+        if line.spread is not None:
+            low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
+            high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
+            axis.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if picture.log_x:
+        axis.set_xscale("log")
+    if picture.log_y:
+        axis.set_yscale("log")
+    axis.set(xlabel=picture.x, ylabel=picture.y)
+    axis.set_title(picture.title, loc="left")
+    if len(picture.series) > 1:
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    return figure
+
+
+def _dots(picture: Dots) -> Any:
+    names = list(picture.values)
+    figure, axes = new_figure(8.4, 1.1 + 0.36 * len(names))
+    axis = axes[0, 0]
+    for position, name in enumerate(names):
+        values = list(picture.values[name])
+        axis.plot(values, [position] * len(values), "o", color=ACCENT, alpha=0.5, markersize=5)
+        axis.plot(statistics.mean(values), position, "|", color=ACCENT, markersize=15, mew=2.5)
+        if name in picture.published:
+            axis.plot(picture.published[name], position, "x", color=SECOND, markersize=6, mew=2)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlabel(f"{picture.x}: each seed and their mean", color=MUTED)
+    if any(name in picture.published for name in names):
+        axis.plot([], [], "x", color=SECOND, label="published, at the paper's scale")
+        axis.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    axis.set_title(picture.title, loc="left")
+    return figure
+
+
+def _heat_maps(picture: HeatMaps) -> Any:
+    count = len(picture.panels)
+    figure, axes = new_figure(3.0 * count + 0.8, 3.3, columns=count)
+    top = max(float(matrix.max()) for matrix in picture.panels.values())
+    image = None
+    for axis, (name, matrix) in zip(axes[0], picture.panels.items(), strict=True):
+        image = axis.imshow(matrix, vmin=0, vmax=top, cmap="viridis", aspect="auto")
+        axis.set_title(name, fontsize=9)
+        axis.grid(False)
+    if image is not None:
+        figure.colorbar(image, ax=list(axes[0]), shrink=0.85)
+    figure.suptitle(picture.title, fontsize=10, color=INK, x=0.01, ha="left")
+    return figure
+
+
+def _tiles(picture: Tiles) -> Any:
+    columns = max(len(row) for row in picture.rows)
+    figure, axes = new_figure(
+        1.55 * columns, 1.75 * len(picture.rows) + 0.4, columns=columns, rows=len(picture.rows)
+    )
+    for axis in axes.flat:
+        axis.axis("off")
+    for row, line in zip(picture.rows, axes, strict=True):
+        for tile, axis in zip(row, line, strict=False):
+            grey = tile.image.ndim == 2
+            colours = "magma" if tile.coloured else ("gray" if grey else None)
+            limits = {} if tile.coloured or not grey else {"vmin": 0.0, "vmax": 1.0}
+            axis.imshow(tile.image, cmap=colours, interpolation="nearest", **limits)
+            axis.set_title(tile.caption, fontsize=7, fontweight="normal")
+    figure.suptitle(picture.title, fontsize=10, color=INK, x=0.01, ha="left")
+    return figure

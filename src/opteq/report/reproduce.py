@@ -1,0 +1,64 @@
+"""A reproduced experiment as CSV, Markdown and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import date
+from pathlib import Path
+
+from opteq.evaluate.findings import Table
+from opteq.report.pictures import write_picture
+from opteq.reproduce.catalogue import TITLES
+from opteq.reproduce.run import Reproduction
+from opteq.train.checkpoint import write_atomically
+from opteq.train.run import environment
+
+
+def write_reproduction(found: Reproduction, command: str) -> Path:
+    """OUTPUT/ID.md, OUTPUT/ID.csv, OUTPUT/ID-*.png; returns the Markdown file."""
+    plan = found.plan
+    name = plan.id
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(found.table.header)
+    writer.writerows(found.table.rows)
+    plan.output.mkdir(parents=True, exist_ok=True)
+    write_atomically(plan.output / f"{name}.csv", buffer.getvalue().encode())
+    pictures = {}
+    for key, picture in found.pictures.items():
+        pictures[key] = f"{name}-{key}.png"
+        write_picture(picture, plan.output / pictures[key])
+    path = plan.output / f"{name}.md"
+    write_atomically(path, (markdown(found, command, pictures) + "\n").encode())
+    return path
+
+
+def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str:
+    """The page of an experiment."""
+    facts = environment()
+    versions = f"opteq {facts['opteq']}, torch {facts['torch']}, {date.today().isoformat()}"
+    lines = [
+        f"# {found.plan.id}: {TITLES[found.plan.id]}",
+        "",
+        f"    {command}",
+        "",
+        f"{found.protocol}; {versions}.",
+        "",
+        found.table.markdown(),
+        "",
+    ]
+    if found.left_out:
+        lines += [f"Not at this scale or for this data: {', '.join(found.left_out)}.", ""]
+    if found.note:
+        lines += [found.note, ""]
+    lines += [f"![{key}]({file})\n" for key, file in pictures.items()]
+    if found.verdicts:
+        lines += [claims_table(found).markdown(), ""]
+    return "\n".join(lines).rstrip()
+
+
+def claims_table(found: Reproduction) -> Table:
+    """Each claim, and whether it shows here."""
+    rows = [[text, verdict.word, verdict.detail] for text, verdict in found.verdicts]
+    return Table("", ("claim", "here", "measured"), rows)

@@ -1,0 +1,1 @@
+"""Every experiment of the papers as a command, theirs beside ours."""
