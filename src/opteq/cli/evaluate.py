@@ -13,7 +13,11 @@ from opteq.cli.options import DataDir, Run
 def evaluate(
     run: Run,
     suite: Annotated[
-        list[str] | None, typer.Option(help="accuracy or calibration. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="accuracy, calibration, corruption, attack, saliency, convergence or efficiency. "
+            "May be repeated."
+        ),
     ] = None,
     checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
     data_dir: DataDir = None,
@@ -30,14 +34,16 @@ def evaluate(
 
     from opteq.evaluate.run import evaluate_run
 
-    found = evaluate_run(
-        run,
-        checkpoint=checkpoint,
-        data_dir=data_dir,
-        limit=limit,
-        suites=suite or ["accuracy"],
-        adaptive=adaptive,
-    )
+    with Console(stderr=True).status("") as status:
+        found = evaluate_run(
+            run,
+            checkpoint=checkpoint,
+            data_dir=data_dir,
+            limit=limit,
+            suites=suite or ["accuracy"],
+            adaptive=adaptive,
+            progress=status.update,
+        )
     if as_json:
         print(json.dumps(found.as_dict()))
         return
@@ -54,6 +60,16 @@ def evaluate(
 
         path = write_reliability(found.reliability, run)
         console.print(f"reliability diagram: {path}", highlight=False, soft_wrap=True)
+    for part in found.tables:
+        text = f"\n{part.title}\n{part.markdown()}"
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    if found.pictures:
+        from opteq.report.pictures import write_picture
+
+        for name, picture in found.pictures.items():
+            target = run / "evaluate" / f"{name}.png"
+            write_picture(picture, target)
+            console.print(f"picture: {target}", highlight=False, soft_wrap=True)
 
 
 def _confusion(found):

@@ -31,7 +31,8 @@ def corrupted(
     """Images (count, channels, height, width) in uint8, corrupted; the same for the same seed.
 
     Grey images are corrupted as RGB ones and averaged. Those with a side under 32, which the
-    corruptions are not made for, are enlarged before and averaged down after. With a folder
+    corruptions are not made for, are enlarged by whole pixels before and averaged down after,
+    which leaves an image that is not corrupted as it is. With a folder
     `cache` each result is kept, since making it takes longer than testing a model on it.
     """
     if kind not in KINDS:
@@ -66,7 +67,7 @@ def _corrupt(images: Tensor, kind: str, severity: int, seed: int) -> Tensor:
     factor = -(-_LEAST_SIDE // side)
     large = images.float()
     if factor > 1:
-        large = functional.interpolate(large, scale_factor=factor, mode="bilinear")
+        large = functional.interpolate(large, scale_factor=factor, mode="nearest")
     array = large.round().to(torch.uint8).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
     with _seeded(seed):
         made = [corrupt(np.ascontiguousarray(x), severity, kind) for x in array]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,9 @@ from opteq.errors import (
 )
 from opteq.evaluate.adaptive import predict_adaptively
 from opteq.evaluate.calibration import Reliability, calibration_figures, reliability
+from opteq.evaluate.findings import Picture, Table
+from opteq.evaluate.suites import SUITES as MORE
+from opteq.evaluate.suites import Subject
 from opteq.models.classifier import Classifier, Network
 from opteq.train.load import load
 from opteq.train.run import RunFolder
@@ -38,7 +42,7 @@ _PERCENT = (
     "adaptive_accuracy",
     "adaptive_decided",
 )
-SUITES = ("accuracy", "calibration")
+SUITES = ("accuracy", "calibration", *MORE)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Evaluation:
     classes: tuple[str, ...]
     failures: dict[str, int]
     reliability: Reliability | None = None
+    tables: list[Table] = field(default_factory=list)
+    pictures: dict[str, Picture] = field(default_factory=dict)
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, to be printed."""
@@ -68,6 +74,9 @@ class Evaluation:
             "protocol": self.protocol,
             **self.figures,
             "failures": self.failures,
+            "tables": [
+                {"title": t.title, "header": list(t.header), "rows": t.rows} for t in self.tables
+            ],
             "classes": list(self.classes),
             "confusion": self.confusion,
         }
@@ -92,6 +101,7 @@ def evaluate_run(
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
     """Test a run on the test images of its recipe; if `adaptive`, also with steps only where they
     can change the class (see `opteq.evaluate.adaptive`)."""
@@ -114,7 +124,7 @@ def evaluate_run(
         figures |= added
     if adaptive:
         figures |= _adaptive_figures(model, data, limit)
-    return Evaluation(
+    evaluation = Evaluation(
         protocol,
         figures,
         found.confusion.long().tolist(),
@@ -122,6 +132,25 @@ def evaluate_run(
         dict(found.failures),
         bins,
     )
+    chosen = [MORE[name] for name in suites if name in MORE]
+    if chosen and data.task == "segmentation":
+        raise OptionError("These suites are for classifiers.", "Leave --suite out.")
+    subject = Subject(model, data, limit, path / "evaluate", _weights_key(model), progress)
+    for suite in chosen:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            more = suite(subject)
+        evaluation.figures.update(more.figures)
+        evaluation.tables.extend(more.tables)
+        evaluation.pictures.update(more.pictures)
+    return evaluation
+
+
+def _weights_key(model: Network) -> str:
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tally:

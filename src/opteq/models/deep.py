@@ -39,6 +39,7 @@ def deep_opteq(
     alpha: float | Literal["learned"] = 0.8,
     regularizer: Regularizer | None = None,
     regularizer_weight: float = 0.1,
+    regularizer_form: Literal["gradient", "prox"] = "gradient",
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
@@ -52,7 +53,8 @@ def deep_opteq(
     the head is made of 1x1 convolutions [OptEq table 6]; the pooled head sees the mean of each of
     `head_grid` x `head_grid` parts of the image.
 
-    `regularizer` goes inside the map (R* in the paper); for the choice among equilibria (R-dagger)
+    `regularizer` goes inside the map (R* in the paper), as a gradient step or, for norms, as its
+    prox (a gradient step on the squared norm with weight 1 would remove the state); for the choice among equilibria (R-dagger)
     give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the paper.
     """
     one_of("task", task, ("classification", "segmentation"))
@@ -68,7 +70,7 @@ def deep_opteq(
     ]
     inside = None
     if regularizer is not None:
-        inside = InsideMap(regularizer, weight=regularizer_weight)
+        inside = InsideMap(regularizer, weight=regularizer_weight, form=regularizer_form)
     layer = Equilibrium(
         Chain(units, regularizer=inside),
         solver=Anderson(tol=1e-3, max_steps=50) if solver is None else solver,

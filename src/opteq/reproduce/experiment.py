@@ -139,12 +139,17 @@ def above(
             return Verdict(OPEN, "a row is missing at this scale")
         gap = scale * (results.mean(better, key) - results.mean(worse, key))
         noise = abs(scale) * math.hypot(results.spread(better, key), results.spread(worse, key))
-        words = f"{better} - {worse}: {gap:+.3g}{unit}, spread {noise:.2g}"
+        words = f"{better} - {worse}: {gap:+.3g}{unit}, {_noise(results, noise)}"
         if gap > noise:
             return Verdict(SEEN, words)
         return Verdict(WITHIN if gap >= -noise else NOT_SEEN, words)
 
     return check
+
+
+def _noise(results: Results, noise: float) -> str:
+    single = all(len(values) < 2 for values in results.values.values())
+    return "one seed" if single else f"spread {noise:.2g}"
 
 
 def points(better: str, worse: str, key: str = "accuracy") -> Callable[[Results], Verdict]:
@@ -184,7 +189,8 @@ def peaks_inside(labels: Sequence[str], key: str) -> Callable[[Results], Verdict
         if not inside:
             return Verdict(NOT_SEEN, f"best at the end of the range: {best}")
         word = SEEN if gap > noise else WITHIN
-        return Verdict(word, f"best at {best}, {gap:.2g} points above the ends, spread {noise:.2g}")
+        words = f"{gap:.2g} points above the ends, {_noise(results, noise)}"
+        return Verdict(word, f"best at {best}, {words}")
 
     return check
 

@@ -1,0 +1,218 @@
+"""Every experiment end to end on a few images, and what its parts promise."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from opteq.errors import OptionError, UnknownOptionError
+from opteq.evaluate.findings import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
+from opteq.report.pictures import write_picture
+from opteq.report.reproduce import write_reproduction
+from opteq.reproduce.catalogue import TITLES
+from opteq.reproduce.experiment import (
+    NOT_SEEN,
+    OPEN,
+    SEEN,
+    WITHIN,
+    Results,
+    Row,
+    Tiny,
+    above,
+    every,
+    peaks_inside,
+    points,
+)
+from opteq.reproduce.registry import EXPERIMENTS, experiment
+from opteq.reproduce.run import Plan, recipes_of, reproduce, run_folder
+from opteq.reproduce.tiny import FAMILIES, tiny_recipe
+from opteq.train.progress import Progress
+from opteq.train.recipe import load_recipe
+from opteq.train.summaries import list_recipes
+
+NUMBERS = {
+    "geq": "t1 t2 t3 t5 f2 f3 f4",
+    "kerdeq": "t3 f3",
+    "opteq": "t3 t4 t5 t7 t8 t9 t10",
+    "mopteq": "t1 t2 t3 t4 t5 t6 f2 f3 f4",
+}
+PAPERS = [f"{paper}-{n}" for paper, numbers in NUMBERS.items() for n in numbers.split()]
+pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+QUICK = ("train.steps=1", "train.batch_size=4", "data.limit_test=8")
+
+
+def few_images(folder):
+    """Road scenes in small: pairs of an image and its label map."""
+    import numpy as np
+    from PIL import Image
+
+    generator = np.random.default_rng(0)
+    for name in ("images", "labels"):
+        (folder / name).mkdir(parents=True)
+    for i in range(10):
+        pixels = generator.integers(0, 256, (90, 120, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{i:03}.png")
+        labels = generator.integers(0, 12, (90, 120), dtype=np.uint8)
+        Image.fromarray(labels).save(folder / "labels" / f"{i:03}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduce")
+
+
+def quick_plan(name, output, tmp_path, **more):
+    data_dir = few_images(tmp_path / "pairs") if name == "opteq-t10" else None
+    return Plan(name, "tiny", 1, output, overrides=QUICK, limit=4, data_dir=data_dir, **more)
+
+
+def go(name, plan):
+    said = []
+    found = reproduce(experiment(name), plan, announce=said.append, progress=Progress)
+    return found, said
+
+
+def test_every_id_is_there():
+    assert list(TITLES) == [*PAPERS, "ours-gate", "ours-depth", "ours-where"]
+    assert set(EXPERIMENTS) == set(TITLES)
+    with pytest.raises(UnknownOptionError, match="geq-t1"):
+        experiment("geq-t11")
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_runs_end_to_end(name, shared, tmp_path):
+    found, _ = go(name, quick_plan(name, shared, tmp_path))
+    rows = {line[0].removesuffix(" (control)"): line for line in found.table.rows}
+    assert set(rows) == {row.label for row in experiment(name).at("tiny")}
+    assert "LIMITED to the first 4 test images" in found.protocol
+    assert len(found.verdicts) == len(experiment(name).claims)
+    path = write_reproduction(found, f"opteq reproduce {name}")
+    text = path.read_text()
+    assert f"    opteq reproduce {name}" in text
+    for key in found.pictures:
+        assert (shared / f"{name}-{key}.png").stat().st_size > 5000
+        assert f"({name}-{key}.png)" in text
+    with (shared / f"{name}.csv").open() as file:
+        assert len(list(csv.reader(file))) == len(found.table.rows) + 1
+
+
+def test_what_is_done_is_not_done_again(shared, tmp_path):
+    plan = quick_plan("mopteq-t3", shared, tmp_path)
+    first, _ = go("mopteq-t3", plan)
+    second, said = go("mopteq-t3", plan)
+    assert said == []
+    assert second.table == first.table
+    # A figure that was cut off while it was written is measured again, without training.
+    label, recipe = next(iter(recipes_of(experiment("mopteq-t3"), plan).items()))
+    kept = run_folder(shared, recipe).path / "evaluate" / "mopteq-t3-4.json"
+    assert json.loads(kept.read_text())["parameters"] > 1000
+    kept.write_text("{")
+    third, said = go("mopteq-t3", plan)
+    assert [line.split("] ")[1] for line in said] == ["measuring"]
+    assert label in said[0]
+    assert third.table == first.table
+
+
+def test_paper_scale_has_a_recipe_for_every_published_row():
+    """Rows with a published figure exist at the papers' scale, or are the small form of such."""
+    for name, one in EXPERIMENTS.items():
+        recipes = [row.paper for row in one.at("paper")]
+        assert set(recipes) <= set(list_recipes()), name
+        if name.startswith("ours") or name in ("geq-f4",):
+            continue
+        assert recipes, name
+        found = recipes_of(one, Plan(name, "paper", 1, None))
+        assert len(found) == len(recipes)
+
+
+def test_published_figures_are_those_of_the_recipes():
+    """Two places name the papers' accuracies; they agree."""
+    for name, one in EXPERIMENTS.items():
+        for row in one.at("paper"):
+            reference = load_recipe(row.paper).reference
+            key = "mean_iou" if name == "opteq-t10" else "accuracy"
+            paper, table = name.split("-")
+            if reference is None or reference.accuracy is None or key not in row.published:
+                continue
+            if reference.paper.lower() != paper or table[1:] not in reference.table.split(", "):
+                continue
+            assert row.published[key] == pytest.approx(reference.accuracy), (name, row.label)
+
+
+def test_controls_stand_in_every_comparison():
+    for name, one in EXPERIMENTS.items():
+        if name in ("mopteq-f4", "kerdeq-f3", "ours-gate", "ours-depth"):
+            continue  # what varies there is the gate, the depth or the solver itself
+        assert any(row.control for row in one.rows) or name == "ours-where", name
+
+
+@pytest.mark.parametrize("data", [name for name in FAMILIES if name != "pairs"])
+def test_small_recipes_differ_only_in_what_the_row_says(data):
+    plain = tiny_recipe(Tiny("geq"), data, {}, [])
+    assert plain.data.name == data
+    gate = tiny_recipe(Tiny("geq", {"gamma": 1e-6}), data, {"data.split": "five_known"}, [])
+    assert gate.model.options["gamma"] == 1e-6
+    assert gate.data.split == "five_known"
+    assert {k: v for k, v in gate.model.options.items() if k != "gamma"} == plain.model.options
+    assert gate.train == plain.train
+
+
+def results(**rows):
+    return Results({label: [{"accuracy": v} for v in values] for label, values in rows.items()})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "word"),
+    [
+        ([0.9, 0.92], [0.7, 0.72], SEEN),
+        ([0.7, 0.72], [0.9, 0.92], NOT_SEEN),
+        ([0.70, 0.80], [0.69, 0.79], WITHIN),
+        ([0.69, 0.79], [0.70, 0.80], WITHIN),
+    ],
+)
+def test_a_claim_is_seen_only_beyond_the_spread(a, b, word):
+    assert points("a", "b")(results(a=a, b=b)).word == word
+
+
+def test_claims_about_missing_rows_are_open_and_the_weakest_part_decides():
+    some = results(a=[0.9], b=[0.5])
+    assert above("a", "c", "accuracy")(some).word == OPEN
+    assert every(points("a", "b"), points("b", "a"))(some).word == NOT_SEEN
+    assert "one seed" in points("a", "b")(some).detail
+
+
+def test_rise_and_fall():
+    check = peaks_inside(["a", "b", "c"], "accuracy")
+    assert check(results(a=[0.1], b=[0.5], c=[0.2])).word == SEEN
+    assert check(results(a=[0.1], b=[0.2], c=[0.5])).word == NOT_SEEN
+    assert check(results(a=[0.1], b=[0.2])).word == OPEN
+
+
+def test_unknown_data_and_contradictions_are_refused(tmp_path):
+    one = experiment("geq-t1")
+    with pytest.raises(OptionError, match="digits"):
+        recipes_of(one, Plan("geq-t1", "tiny", 1, tmp_path, data="digit"))
+    with pytest.raises(OptionError, match="small scale"):
+        recipes_of(one, Plan("geq-t1", "paper", 1, tmp_path, data="digits"))
+    assert "MDEQ" not in recipes_of(one, Plan("geq-t1", "tiny", 1, tmp_path, data="cifar10"))
+
+
+def test_pictures_are_drawn(tmp_path):
+    matrix = torch.rand(4, 4).numpy()
+    kinds = {
+        "curves": Curves("t", "x", "y", {"a": Series([1, 2], [1, 2], [0.1, 0.1])}, log_y=True),
+        "dots": Dots("t", "x", {"a": [1.0, 2.0], "b": [3.0]}, {"a": 1.5}),
+        "heat": HeatMaps("t", {"a": matrix, "b": matrix}),
+        "tiles": Tiles("t", [[Tile("c", matrix), Tile("d", matrix, True)]]),
+    }
+    for name, picture in kinds.items():
+        write_picture(picture, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_markdown_tables_line_up():
+    text = Table("t", ("", "long header"), [["a", "1"], ["bb", "22"]]).markdown()
+    assert len({len(line) for line in text.split("\n")}) == 1
+    assert Row("x").published == {}
