@@ -4,6 +4,7 @@ the extra `opteq[corruptions]`. For CIFAR-10 the published images can be read in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +24,8 @@ FAMILIES = {
 KINDS = tuple(kind for kinds in FAMILIES.values() for kind in kinds)
 SEVERITIES = (1, 2, 3, 4, 5)
 _LEAST_SIDE = 32
+_OWN_SEED = ("impulse_noise", "glass_blur")
+"""Kinds that do not draw from NumPy's global generator."""
 
 
 def corrupted(
@@ -69,8 +72,11 @@ def _corrupt(images: Tensor, kind: str, severity: int, seed: int) -> Tensor:
     if factor > 1:
         large = functional.interpolate(large, scale_factor=factor, mode="nearest")
     array = large.round().to(torch.uint8).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
+    made = []
     with _seeded(seed):
-        made = [corrupt(np.ascontiguousarray(x), severity, kind) for x in array]
+        for i, x in enumerate(array):
+            own = {"seed": seed + i} if kind in _OWN_SEED else {}
+            made.append(corrupt(np.ascontiguousarray(x), severity, kind, **own))
     result = torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2).float()
     if factor > 1:
         result = functional.avg_pool2d(result, factor)
@@ -80,17 +86,10 @@ def _corrupt(images: Tensor, kind: str, severity: int, seed: int) -> Tensor:
 
 
 @contextmanager
-def _seeded(seed: int):
-    """Corruptions draw from NumPy's global generator, and from the one that compiled code has."""
-    from numba import njit
-
-    @njit
-    def seed_compiled(n):
-        np.random.seed(n)
-
+def _seeded(seed: int) -> Iterator[None]:
+    """NumPy's global generator, which most corruptions draw from, seeded for a while."""
     state = np.random.get_state()
     np.random.seed(seed)
-    seed_compiled(seed)
     try:
         yield
     finally:

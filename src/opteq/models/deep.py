@@ -54,8 +54,9 @@ def deep_opteq(
     `head_grid` x `head_grid` parts of the image.
 
     `regularizer` goes inside the map (R* in the paper), as a gradient step or, for norms, as its
-    prox (a gradient step on the squared norm with weight 1 would remove the state); for the choice among equilibria (R-dagger)
-    give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the paper.
+    prox (a gradient step on the squared norm with weight 1 would remove the state); for the choice
+    among equilibria (R-dagger) give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as
+    in the paper.
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("unit", unit, ("convolution", "separable", "double_separable"))
