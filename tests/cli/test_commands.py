@@ -160,6 +160,14 @@ BAD = {
     ),
     "no run": (["evaluate", "nowhere"], "not the folder of a run"),
     "unknown suite": (["evaluate", "nowhere", "--suite", "acuracy"], "'accuracy'"),
+    "unknown experiment": (["reproduce", "geq-t11"], "'geq-t1'"),
+    "no experiment": (["reproduce"], "--list"),
+    "unknown scale": (["reproduce", "geq-t1", "--scale", "tny"], "'tiny'"),
+    "unknown small data": (["reproduce", "geq-t1", "--data", "digit"], "'digits'"),
+    "experiment with a wrong key": (
+        ["reproduce", "geq-t5", "--set", "train.epoch=1"],
+        "'epochs'",
+    ),
     "unknown list": (["list", "modles"], "'models'"),
     "compared twice": (["compare", "geq_digits", "geq_digits"], "twice"),
     "missing recipe file": (["train", "none.yaml"], "cannot be read"),
@@ -224,3 +232,51 @@ def test_comparisons_go_on_where_they_stopped(tmp_path):
     assert again.exit_code == 0
     assert (tmp_path / "c" / "table.csv").read_text().splitlines() == rows
     assert (tmp_path / "c" / "resnet_digits-seed1" / "last.safetensors").stat().st_mtime_ns == stamp
+
+
+def test_every_suite_prints_tables_and_writes_pictures(trained):
+    pytest.importorskip("imagecorruptions")
+    folder, _ = trained
+    suites = ("corruption", "attack", "saliency", "convergence", "efficiency")
+    chosen = [word for suite in suites for word in ("--suite", suite)]
+    result = run_inside("evaluate", folder, "--limit", 6, *chosen)
+    assert result.exit_code == 0, result.output
+    for words in (
+        "under corruption, first 6 test images",
+        "mean corruption error",
+        "under PGD-20, first 6 test images",
+        "worst case",
+        "unrolled, K = 20",
+    ):
+        assert words in result.output
+    for name in ("corruption", "attack-linf", "attack-l2", "saliency", "residual", "objective"):
+        assert (folder / "evaluate" / f"{name}.png").stat().st_size > 5000
+    begin = time.perf_counter()
+    again = json.loads(
+        run_inside("evaluate", folder, "--limit", 6, "--suite", "corruption", "--json").stdout
+    )
+    assert time.perf_counter() - begin < 10  # its 95 figures are known
+    assert len(again["tables"][0]["rows"]) == 19
+
+
+def test_an_experiment_is_reproduced(tmp_path):
+    arguments = ("reproduce", "mopteq-t3", "--set", "train.steps=1", "--limit", 4)
+    result = run_inside(*arguments, "--output", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "LIMITED to the first 4 test images" in result.output
+    assert "| without heritage" in result.output
+    assert "heritage contributes more than diversity" in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "runs",
+        "mopteq-t3.md",
+        "mopteq-t3.csv",
+        "mopteq-t3-accuracy.png",
+    }
+
+
+def test_experiments_are_listed_at_once():
+    begin = time.perf_counter()
+    code, output, _ = opteq("reproduce", "--list")
+    assert code == 0
+    assert len(output.splitlines()) == 28
+    assert time.perf_counter() - begin < 5

@@ -329,7 +329,19 @@ def test_names_are_known():
     with pytest.raises(UnknownOptionError, match="'cifar10'"):
         load_data("cifar1")
     with pytest.raises(OptionError, match="super-classes"):
-        load_data(DataSettings(name="digits", split="super_classes"))
+        load_data(DataSettings(name="fashion-mnist", split="super_classes", download=False))
+
+
+def test_digits_have_two_super_classes():
+    whole = load_data("digits")
+    data = load_data(DataSettings(name="digits", split="super_classes"))
+    assert data.classes == ("even", "odd")
+    small = whole.train.labels < 8
+    assert len(data.train) == int(small.sum())
+    assert bool((data.train.labels == whole.train.labels[small] % 2).all())
+    assert bool((data.train.images == whole.train.images[small]).all())
+    assert len(data.test) + len(data.unseen) == len(whole.test)
+    assert bool((data.unseen.labels == whole.test.labels[whole.test.labels >= 8] % 2).all())
 
 
 def test_debian_package_is_found():

@@ -11,6 +11,7 @@ from opteq.evaluate.calibration import (
     calibration_figures,
     detection_auroc,
     negative_log_likelihood,
+    prediction_divergence,
     reliability,
     uniform_divergence,
 )
@@ -104,3 +105,16 @@ def test_all_figures_and_bad_input():
         brier_score(logits, labels[:3])
     with pytest.raises(ShapeError, match="empty"):
         detection_auroc(logits, logits[:0])
+
+
+@pytest.mark.parametrize("make", [sample, with_extremes])
+def test_the_other_reading_of_the_unknown_divergence(make):
+    from scipy.special import softmax
+    from scipy.stats import entropy
+
+    logits = make(0)[0].double()
+    p = softmax(logits.numpy(), axis=1)
+    expected = np.mean(np.log(p.shape[1]) - entropy(p, axis=1))
+    assert prediction_divergence(logits) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ShapeError, match="samples, classes"):
+        prediction_divergence(logits[0])

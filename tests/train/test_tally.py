@@ -49,3 +49,20 @@ def test_tallies_of_processes_add_up():
     parts[2].see(logits[40:], labels[40:], [])
     joined = Tally.from_numbers(parts[1].numbers() + parts[2].numbers(), parts[1].failures)
     assert joined.figures() == pytest.approx(parts[0].figures())
+
+
+def test_five_likeliest_classes():
+    from sklearn.metrics import top_k_accuracy_score
+
+    torch.manual_seed(0)
+    logits, labels = torch.randn(60, 8, dtype=torch.float64), torch.randint(0, 8, (60,))
+    tally = Tally.empty(8)
+    for part in (slice(0, 25), slice(25, 60)):
+        tally.see(logits[part], labels[part], [])
+    expected = top_k_accuracy_score(labels, logits, k=5, labels=range(8))
+    assert tally.figures()["top5"] == pytest.approx(expected, abs=1e-12)
+    again = Tally.from_numbers(tally.numbers(), tally.failures)
+    assert again.figures()["top5"] == pytest.approx(expected, abs=1e-12)
+    few = Tally.empty(5)
+    few.see(logits[:, :5], labels.clamp(max=4), [])
+    assert "top5" not in few.figures()  # five of five would say nothing

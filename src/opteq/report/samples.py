@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data
-from opteq.equilibrium import BoundProximal
 from opteq.equilibrium.base import as_tuple
 from opteq.errors import NotConvergedWarning
+from opteq.evaluate.saliency import gates_of
 from opteq.layer import traced
 from opteq.models.classifier import Network
-from opteq.problem.gaussian import BoundGaussian
 from opteq.solve import Solution
 
 
@@ -101,20 +100,14 @@ def _picture(image: Tensor) -> np.ndarray:
 
 def _maps(solution: Solution, position: int) -> list[Map]:
     """GEQ's gates, averaged over groups of channels; elsewhere the size of the state."""
-    bound, state = solution.map, solution.state
-    if (
-        isinstance(bound, BoundProximal)
-        and isinstance(bound.problem.similarity, BoundGaussian)
-        and isinstance(state, Tensor)
-    ):
-        gates = bound.problem.similarity.gates(state)[position]
-        if gates.ndim == 3:
-            values = gates.mean(0).cpu().numpy()
-            low, high = float(values.min()), float(values.max())
-            title = f"gates {values.shape[0]}x{values.shape[1]}\n{low:.2f} to {high:.2f}"
-            return [Map(title, values, low, high)]
+    gates = gates_of(solution)
+    if gates is not None and gates.ndim == 4:
+        values = gates[position].mean(0).cpu().numpy()
+        low, high = float(values.min()), float(values.max())
+        title = f"gates {values.shape[0]}x{values.shape[1]}\n{low:.2f} to {high:.2f}"
+        return [Map(title, values, low, high)]
     found = []
-    for part in as_tuple(state):
+    for part in as_tuple(solution.state):
         if part.ndim == 4:
             size = torch.linalg.vector_norm(part[position], dim=0).cpu().numpy()
             title = f"|z| {size.shape[0]}x{size.shape[1]}\n0 to {float(size.max()):.2f}"
