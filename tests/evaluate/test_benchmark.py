@@ -21,7 +21,7 @@ from opteq.report.bench import outcome_text, write_outcome, write_summary
 
 def test_every_benchmark_loads():
     ids = list_benchmarks()
-    assert {f"s{i}" for i in range(1, 10)} | {"growth", "gradients"} == set(ids)
+    assert {f"s{i}" for i in range(1, 10)} | {"growth", "gradients", "jaxopt"} == set(ids)
     for name in ids:
         assert load_benchmark(name).id == name
     with pytest.raises(OptionError, match="s1"):

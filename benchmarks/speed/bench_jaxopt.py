@@ -1,0 +1,127 @@
+"""A second peer: jaxopt's Anderson acceleration and fixed-point iteration, compiled by XLA."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from solves import Contender, race
+
+import opteq
+from opteq.errors import DataError
+from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.operators import Dense
+from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.solve import Anderson, Picard
+
+BATCH, STATE, MIDDLE = 64, 256, 512
+NORM, GAMMA = 0.95, 4e-4  # 0.2 over the mean squared distance
+
+
+def run(seconds, show) -> Outcome:
+    outcome = Outcome()
+    for kernel in ("gaussian", "linear"):
+        for tol in (1e-3, 1e-5):
+            show(f"{kernel} kernel, residual {tol:g}")
+            _compare(outcome, kernel, tol, seconds)
+    return outcome
+
+
+def _compare(outcome: Outcome, kernel: str, tol: float, seconds: float) -> None:
+    jax, jaxopt = _peer()
+    jnp = jax.numpy
+    torch.manual_seed(0)
+    W = torch.randn(MIDDLE, STATE)
+    W = NORM * W / torch.linalg.matrix_norm(W, 2)
+    operator = Dense.from_weight(W)
+    gaussian = kernel == "gaussian"
+    similarity = Gaussian(operator, gamma=GAMMA) if gaussian else Linear(operator)
+    problem = Problem(penalty=NonNegative(), similarity=similarity)
+    u = torch.randn(BATCH, MIDDLE if gaussian else STATE)
+    W_there, u_there = jnp.asarray(W.numpy()), jnp.asarray(u.numpy())
+
+    def cell(z, u):
+        if not gaussian:
+            return jax.nn.relu(z @ W_there.T @ W_there + u)
+        q = u - z @ W_there.T
+        gate = jnp.exp(-GAMMA * (q * q).sum(1, keepdims=True))
+        return jax.nn.relu((gate * q) @ W_there)
+
+    def ours(name, solver) -> Contender:
+        layer = opteq.Equilibrium(problem, solver=solver)
+
+        def solve():
+            solution = layer.solve(u)
+            return solution.state, solution.evaluations
+
+        return Contender(name, solve)
+
+    def theirs(name, make) -> Contender:
+        """It stops on the size of the whole batch's residual: the loosest tolerance is taken that
+        brings every sample within ours."""
+        z0 = jnp.zeros((BATCH, STATE), dtype=jnp.float32)
+        scale = float(np.linalg.norm(np.asarray(cell(z0, u_there))))
+        for exponent in range(24):
+            solver = make(fixed_point_fun=cell, maxiter=400, tol=tol * scale * 0.7**exponent)
+            compiled = jax.jit(lambda z, u, solver=solver: solver.run(z, u))
+            state = compiled(z0, u_there).params
+            image = np.asarray(cell(state, u_there))
+            gap = np.linalg.norm(image - np.asarray(state), axis=1)
+            if (gap <= tol * np.linalg.norm(image, axis=1)).all():
+                break
+
+        def solve():
+            found = compiled(z0, u_there)
+            state = torch.from_numpy(np.array(found.params.block_until_ready()))
+            return state, int(found.state.iter_num)
+
+        return Contender(name, solve)
+
+    contenders = [
+        ours("opteq, Anderson", Anderson(tol=tol)),
+        ours("opteq, Picard", Picard(tol=tol)),
+        theirs("jaxopt, Anderson", jaxopt.AndersonAcceleration),
+        theirs("jaxopt, Picard", jaxopt.FixedPointIteration),
+    ]
+    setting = f"{kernel} kernel, residual {tol:g}"
+    measured = race(setting, contenders, lambda z: problem.map(z, u), tol, seconds)
+    outcome.measurements += measured.values()
+    time = {name: m.milliseconds for name, m in measured.items()}
+    best = {
+        who: min(t for name, t in time.items() if name.startswith(who))
+        for who in ("opteq", "jaxopt")
+    }
+    outcome.findings += [
+        Finding(
+            f"times faster than jaxopt's Anderson, {setting}",
+            time["jaxopt, Anderson"] / time["opteq, Anderson"],
+        ),
+        Finding(f"best against best, {setting}", best["jaxopt"] / best["opteq"]),
+    ]
+
+
+def _peer():
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    )
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    try:
+        import jax
+        import jaxopt
+    except ImportError:
+        raise DataError(
+            "This benchmark compares with jaxopt, which is not installed.",
+            "pip install 'opteq[jaxopt]'.",
+        ) from None
+    return jax, jaxopt
+
+
+BENCHMARK = Benchmark(
+    "jaxopt",
+    "A second peer: jaxopt, compiled by XLA",
+    f"Dense cells, batch {BATCH}, state {STATE}, middle {MIDDLE}, |W| = {NORM}. The peer's solves "
+    "are compiled beforehand, and stop at the loosest tolerance that satisfies every sample. One "
+    "thread.",
+    run,
+)
