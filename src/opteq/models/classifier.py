@@ -184,11 +184,12 @@ class Classifier(Network):
         classes: int,
         *,
         head: nn.Module | None = None,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.stem, self.body = stem, body
         # A normalisation after the equilibrium matters much for accuracy.
-        self.norm = nn.BatchNorm2d(channels)
+        self.norm = nn.BatchNorm2d(channels) if norm is None else norm
         self.head = PooledHead(channels, classes) if head is None else head
 
     def compute(self, x: Tensor) -> Output:

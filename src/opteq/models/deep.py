@@ -10,6 +10,7 @@ from opteq.equilibrium import Chain, Unit
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
+from opteq.models.bounded import BoundedHead, BoundedStem, bounded_injection
 from opteq.models.classifier import Classifier, Network, PooledHead, Single, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.models.resnet import ResNetFeatures
@@ -36,6 +37,8 @@ def deep_opteq(
     unit: UnitKind = "convolution",
     head: Literal["pooled", "convolutions"] = "pooled",
     head_grid: int = 1,
+    certified: bool = False,
+    head_norm: float = 10.0,
     alpha: float | Literal["learned"] = 0.8,
     regularizer: Regularizer | None = None,
     regularizer_weight: float = 0.1,
@@ -56,7 +59,7 @@ def deep_opteq(
     `regularizer` goes inside the map (R* in the paper), as a gradient step or, for norms, as its
     prox (a gradient step on the squared norm with weight 1 would remove the state); for the choice
     among equilibria (R-dagger) give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as
-    in the paper.
+    in the paper. `certified` is that of `geq`.
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("unit", unit, ("convolution", "separable", "double_separable"))
@@ -64,7 +67,9 @@ def deep_opteq(
     units = [
         Unit(
             normalized(_operator(unit, channels, width, norm_bound), normalization),
-            injection=_injection(unit, channels, width),
+            injection=bounded_injection(channels, width)
+            if certified
+            else _injection(unit, channels, width),
             alpha=alpha,
         )
         for width in widths
@@ -78,7 +83,14 @@ def deep_opteq(
         gradient=Unrolled(steps=20) if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
-    if extractor is None:
+    if certified:
+        if extractor is not None or unit != "convolution":
+            raise OptionError(
+                "Certified models have plain convolutions and no extractor.",
+                "Leave `extractor` and `unit` out, or `certified`.",
+            )
+        stem: nn.Module = BoundedStem(in_channels, channels, reductions=reductions)
+    elif extractor is None:
         stem = Stem(
             in_channels, channels, reductions=reductions, single=True, early=early_reduction
         )
@@ -86,6 +98,9 @@ def deep_opteq(
         stem = _extractor(extractor, in_channels, channels)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)
+    if certified:
+        bounded = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
+        return Classifier(stem, body, channels, classes, head=bounded, norm=nn.Identity())
     if head == "convolutions":
         top: nn.Module = _convolutions(channels, classes)
     else:

@@ -9,6 +9,7 @@ from torch import nn
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
+from opteq.models.bounded import BoundedHead, BoundedStem, bounded_injection
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.models.segmenter import Segmenter
@@ -45,6 +46,8 @@ def geq(
     kernel: Kernel = "gaussian",
     gamma: float | Literal["mean", "minimum", "learned"] = "mean",
     head_grid: int = 1,
+    certified: bool = False,
+    head_norm: float = 10.0,
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
@@ -56,7 +59,9 @@ def geq(
     "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
     the channels of the state. The head sees the mean of each of `head_grid` x `head_grid` parts of
     the image, in the paper of the whole. For `task="segmentation"` an FCN head gives a class for
-    each pixel; images may then be wider than high, and `sides` are widths.
+    each pixel; images may then be wider than high, and `sides` are widths. With `certified` the
+    stem and the injections cannot stretch, nothing is normalised, and the head's matrix has a norm
+    of at most `head_norm`: certificates from image to logits are then worth having.
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
@@ -79,13 +84,22 @@ def geq(
         else:
             similarity = {"linear": Linear, "polynomial": Polynomial}.get(kernel, _sigmoid)(W)
             injected = channels
-        injections.append(nn.Conv2d(channels, injected, 3, padding=1))
+        if certified:
+            injections.append(bounded_injection(channels, injected))
+        else:
+            injections.append(nn.Conv2d(channels, injected, 3, padding=1))
         problem = Problem(penalty=NonNegative(), similarity=similarity)
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
-    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
+    if certified:
+        stem: nn.Module = BoundedStem(in_channels, channels, reductions=reductions)
+    else:
+        stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     body = Parallel(injections, layers, sides, common_side=min(sides))
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)
+    if certified:
+        bounded = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
+        return Classifier(stem, body, channels, classes, head=bounded, norm=nn.Identity())
     head = PooledHead(channels, classes, head_grid)
     return Classifier(stem, body, channels, classes, head=head)
 

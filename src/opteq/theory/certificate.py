@@ -15,6 +15,7 @@ from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.errors import OptionError
 from opteq.layer import Equilibrium
+from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Single
 from opteq.problem import Gaussian, Linear, PatchGaussian
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
@@ -261,7 +262,7 @@ def _through(model: Classifier, parts: list[Certificate], claims: list[Claim]) -
     else:
         plain = isinstance(body, Single) and body.mix is None and len(parts) == 1
         reach, side = parts[0].lipschitz if plain else math.inf, _feature_side(model)
-    if isinstance(model.head, PooledHead):
+    if isinstance(model.head, (PooledHead, BoundedHead)):
         head *= pooling_norm(side, model.head.grid)
     rows = (
         ("stem", pixels * stem, "evaluation mode", "norms of its convolutions"),

@@ -8,10 +8,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from opteq.models.bounded import Bounded, BoundedHead, SortedPairs
+from opteq.operators import LinearOperator
 from opteq.operators.convolution import Conv2d
 from opteq.operators.spectral import dense_norm
 
-_ONE = (nn.ReLU, nn.Identity, nn.Dropout, nn.Flatten, nn.Tanh)
+_ONE = (nn.ReLU, nn.Identity, nn.Dropout, nn.Flatten, nn.Tanh, SortedPairs)
 
 
 def module_lipschitz(module: nn.Module) -> float:
@@ -22,6 +24,10 @@ def module_lipschitz(module: nn.Module) -> float:
         return _convolution(module)
     if isinstance(module, nn.BatchNorm2d):
         return _batch_norm(module)
+    if isinstance(module, LinearOperator):
+        return module.norm()
+    if isinstance(module, (Bounded, BoundedHead)):
+        return module.operator.norm()
     if isinstance(module, nn.Sequential):
         return math.prod(module_lipschitz(layer) for layer in module)
     return 1.0 if isinstance(module, _ONE) else math.inf

@@ -27,7 +27,11 @@ class Objective:
 
     def __call__(self, output: Output, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The cross-entropy, and all terms together."""
-        fit = cross_entropy(output.logits, labels, self.settings.label_smoothing)
+        logits = output.logits
+        if self.settings.margin:
+            own = functional.one_hot(labels, logits.shape[1]).to(logits)
+            logits = logits - self.settings.margin * own
+        fit = cross_entropy(logits, labels, self.settings.label_smoothing)
         total = fit
         for solution in output.solutions:
             if self.regularizer is not None:

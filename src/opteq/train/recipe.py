@@ -59,6 +59,9 @@ class LossSettings(Settings):
     """Cross-entropy, and what is added to it."""
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    margin: NotNegative = 0.0
+    """Taken from the logit of the true class before the cross-entropy, so that it has to lead by as
+    much: for models that are certified."""
     jacobian: NotNegative = 0.0
     """Weight of an estimate of |J|_F^2 at the equilibria."""
     regularizer: Any = None
