@@ -40,7 +40,8 @@ def _curves(picture: Curves) -> Any:
     for i, (name, line) in enumerate(picture.series.items()):
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         size = 4 if len(line.x) < 30 else 0
-        axis.plot(line.x, line.y, marker=marker, markersize=size, color=colour, label=name)
+        dashes = "-" if i < len(_COLOURS) else "--"
+        axis.plot(line.x, line.y, dashes, marker=marker, ms=size, color=colour, label=name)
         if line.spread is not None:
             low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
             high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
@@ -104,6 +105,6 @@ def _tiles(picture: Tiles) -> Any:
             colours = "magma" if tile.coloured else ("gray" if grey else None)
             limits = {} if tile.coloured or not grey else {"vmin": 0.0, "vmax": 1.0}
             axis.imshow(tile.image, cmap=colours, interpolation="nearest", **limits)
-            axis.set_title(tile.caption, fontsize=7, fontweight="normal")
+            axis.set_title(tile.caption, fontsize=7, fontweight="normal", loc="left")
     figure.suptitle(picture.title, fontsize=10, color=INK, x=0.01, ha="left")
     return figure

@@ -54,9 +54,15 @@ class Column:
     title: str
     digits: int = 2
     percent: bool = False
+    scientific: bool = False
 
     def shown(self, value: float) -> float:
         return 100 * value if self.percent else value
+
+    def text(self, value: float) -> str:
+        """As it stands in a table."""
+        kind = "e" if self.scientific else "f"
+        return f"{self.shown(value):,.{self.digits}{kind}}"
 
 
 ACCURACY = Column("accuracy", "accuracy %", percent=True)

@@ -257,6 +257,11 @@ def _map_pictures(results: Results) -> dict[str, Picture]:
         if not isinstance(found, list):
             return []
         arrays = [np.asarray(one) for one in found]
+        low, high = min(a.min() for a in arrays), max(a.max() for a in arrays)
+        if key == "gates":
+            if high - low < 1e-3:
+                return []  # open everywhere: nothing to see
+            caption = f"{caption}, {low:.2f} to {high:.2f}"
         if not coloured:
             arrays = [a[0] if a.shape[0] == 1 else a.transpose(1, 2, 0) for a in arrays]
         return [Tile(caption if i == 0 else "", a, coloured) for i, a in enumerate(arrays)]

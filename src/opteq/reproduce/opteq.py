@@ -318,7 +318,7 @@ OPTEQ_T8 = Experiment(
     measure=measures.all_of(measures.accuracy, measures.own_residual, measures.cost),
     columns=(
         ACCURACY,
-        Column("relative_residual", "residual", 6),
+        Column("relative_residual", "residual", 1, scientific=True),
         Column("forward_images_s", "forward images/s", 0),
         Column("training_images_s", "training images/s", 0),
         Column("kept_mb", "MB kept an image", 2),

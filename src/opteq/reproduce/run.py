@@ -212,10 +212,10 @@ def _cell(results: Results, label: str, column: Column) -> str:
     values = results.each(label, column.key)
     if not values:
         return "-"
-    text = f"{column.shown(results.mean(label, column.key)):,.{column.digits}f}"
+    text = column.text(results.mean(label, column.key))
     if len(values) < 2 or column.key == "parameters":
         return text
-    return f"{text} +- {column.shown(results.spread(label, column.key)):.{column.digits}f}"
+    return f"{text} +- {column.text(results.spread(label, column.key))}"
 
 
 def _published(row: Row, column: Column) -> str:
