@@ -1,0 +1,162 @@
+"""The paper's propositions: against Monte Carlo, attack and exact kernels."""
+
+import math
+
+import pytest
+import torch
+
+import opteq
+from opteq.operators import Dense
+from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.solve import Anderson
+from opteq.theory.propositions import (
+    far_enough,
+    lipschitz_bound,
+    margin_bound,
+    remark_1,
+    remark_2,
+    similarity,
+    similarity_bound,
+    truncated_kernel,
+    truncation_error,
+)
+
+
+def layer(W, gamma):
+    similarity = (
+        Linear(Dense.from_weight(W))
+        if gamma is None
+        else Gaussian(Dense.from_weight(W), gamma=gamma)
+    )
+    problem = Problem(penalty=NonNegative(), similarity=similarity)
+    return opteq.Equilibrium(problem, solver=Anderson(tol=1e-11, max_steps=300))
+
+
+def scaled(rows, columns, norm, seed):
+    torch.manual_seed(seed)
+    W = torch.randn(rows, columns, dtype=torch.float64)
+    return norm * W / torch.linalg.matrix_norm(W, 2)
+
+
+def test_proposition_1_converges_to_the_kernel_within_its_error():
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 200, 6, dtype=torch.float64)
+    gamma = 0.3
+    exact = torch.exp(-gamma * (a - b).square().sum(1))
+    largest = []
+    for terms in (1, 2, 4, 8, 16, 32):
+        gap = (truncated_kernel(a, b, gamma, terms) - exact).abs()
+        assert bool((gap <= truncation_error(a, b, gamma, terms) + 1e-15).all())
+        largest.append(float(gap.max()))
+    assert largest == sorted(largest, reverse=True)
+    assert largest[-1] < 1e-12
+
+
+def test_proposition_3_is_not_violated_where_it_means_something():
+    """Gradient ascent on the stretch of random dense layers."""
+    meaningful = 0
+    for seed in range(12):
+        gamma = (0.02, 0.1, 0.5)[seed % 3]
+        mu = (0.5, 0.7, 0.9)[seed // 4]
+        W, U = scaled(5, 4, mu, seed), scaled(5, 6, mu, seed + 100)
+        geq = layer(W, gamma)
+        torch.manual_seed(seed)
+        x = torch.randn(64, 6, dtype=torch.float64)
+        x = 0.9 * x / x.norm(dim=1, keepdim=True).clamp(min=1)
+        x.requires_grad_()
+        d = torch.randn_like(x)
+        for _ in range(20):
+            d = (d / d.norm(dim=1, keepdim=True)).detach()
+            d.requires_grad_()
+            moved = geq((x + 1e-3 * d) @ U.T) - geq(x @ U.T)
+            stretch = moved.norm(dim=1) / 1e-3
+            slope, up = torch.autograd.grad(stretch.sum(), (x, d))
+            with torch.no_grad():
+                x = x + 0.05 * slope / slope.norm(dim=1, keepdim=True).clamp(min=1e-9)
+                x = x / x.norm(dim=1, keepdim=True).clamp(min=1.0)
+                d = d + up / up.norm(dim=1, keepdim=True).clamp(min=1e-9)
+            x.requires_grad_()
+        with torch.no_grad():
+            z = geq(x @ U.T)
+            beta = float(torch.exp(-gamma * (x @ U.T - z @ W.T).square().sum(1)).max())
+            size = max(float(x.norm(dim=1).max()), float(z.norm(dim=1).max()))
+        bound = lipschitz_bound(mu=mu, inputs=size, beta=beta, gamma=gamma)
+        if bound.holds:
+            meaningful += 1
+            assert float(stretch.detach().max()) <= bound.value
+        ours = opteq.theory.gaussian_lipschitz(mu, parts=False) * mu
+        assert float(stretch.detach().max()) <= ours * (1 + 1e-6)
+    assert 4 <= meaningful < 12  # and it often says nothing, where ours does
+
+
+def test_proposition_4_fails_for_opteq_at_opposite_inputs_and_holds_for_geq():
+    """At an angle of pi OptEq's bound is 0, its similarity is not."""
+    W = scaled(40, 40, 0.7, 0)
+    torch.manual_seed(1)
+    x = torch.randn(8, dtype=torch.float64)
+    x = x / x.norm()
+    linear = layer(W, None)
+    mean, error = similarity(linear, x, -x, rows=40, variance=0.02, draws=200)
+    bound = similarity_bound(x, -x, mu=0.7, variance=0.02)
+    assert bound.value == pytest.approx(0, abs=1e-12)
+    assert mean > 5 * error > 0
+    # At a small angle it holds.
+    y = x + 0.1 * torch.randn(8, dtype=torch.float64)
+    near, error = similarity(linear, x, y, rows=40, variance=0.02, draws=200)
+    assert near + 4 * error < similarity_bound(x, y, mu=0.7, variance=0.02).value
+    geq = layer(W, 0.2)
+    for other in (y, torch.roll(x, 1), torch.randn(8, dtype=torch.float64)):
+        mean, error = similarity(geq, x, other, rows=40, variance=0.02, draws=200)
+        bound = similarity_bound(
+            x, other, mu=0.7, variance=0.02, beta=1.0, gamma=0.2, outputs=1.0, smallest=0.0
+        )
+        assert mean - 4 * error <= bound.value
+
+
+def test_remark_3_is_where_the_gates_have_made_up_for_the_constant():
+    gamma, mu, outputs, smallest = 0.3, 0.8, 1.2, 0.5
+    distance = far_enough(gamma=gamma, mu=mu, outputs=outputs, smallest=smallest)
+    spread = gamma * outputs**2 * mu**2
+    assert gamma / 4 * smallest**2 * distance**2 == pytest.approx(spread)
+
+
+@pytest.mark.parametrize(
+    ("m", "beta", "holds"),
+    [(0.91, 0.79, True), (0.95, 0.5, True), (0.8, 0.68, True), (0.8, 0.70, False)],
+)
+def test_remark_1_and_the_place_where_it_ends(m, beta, holds):
+    found = remark_1(mu=math.sqrt(m), m=m, beta=beta)
+    assert found.holds is holds
+    geq, opteq_ = (
+        margin_bound(
+            mu=0.95, m=m, inputs=0.0, width=64, weights=10.0, samples=10_000, margin=1.0, beta=b
+        ).value
+        for b in (beta, None)
+    )
+    if m > 0.9:
+        assert geq < opteq_
+
+
+def test_remark_2_has_premises_that_contradict_each_other():
+    """With B < 1 and sqrt(gamma) < 0.2 no gate is below 0.8."""
+    for mu in (0.3, 0.9, 0.999):
+        smallest_gate = math.exp(-(0.2**2) * (mu * 1 + mu * 1) ** 2)
+        assert smallest_gate > 0.8
+    assert remark_2(mu=0.9, beta=0.5, gamma=0.01, inputs=0.9).holds
+    assert not remark_2(mu=0.9, beta=1.0, gamma=1.0, inputs=1.0).holds
+
+
+def test_margin_bound_falls_with_data_and_says_when_it_means_nothing():
+    values = [
+        margin_bound(
+            mu=0.9, m=0.81, inputs=1.0, width=64, weights=20.0, samples=n, margin=1.0, beta=0.5
+        )
+        for n in (10**4, 10**8, 10**12)
+    ]
+    assert values[0].value > values[1].value > values[2].value
+    assert values[0].value > 1  # vacuous, as such bounds are
+    outside = margin_bound(
+        mu=1.2, m=1.44, inputs=1.0, width=64, weights=20.0, samples=100, margin=1.0
+    )
+    assert not outside.holds
+    assert outside.value == math.inf
