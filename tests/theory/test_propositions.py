@@ -160,3 +160,32 @@ def test_margin_bound_falls_with_data_and_says_when_it_means_nothing():
     )
     assert not outside.holds
     assert outside.value == math.inf
+
+
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+def test_propositions_of_models():
+    from opteq.theory.evaluated import propositions_of, propositions_table
+
+    torch.manual_seed(0)
+    x = torch.rand(16, 1, 8, 8)
+    options = {"certified": True, "head_norm": 0.9}
+    geq = opteq.create_model("geq_digits", gamma=1e-4, **options).eval()
+    found = propositions_of(geq, x, samples=1000)
+    assert [name for name, _ in found] == ["branch 1"] * 5 + ["branch 2"] * 5
+    by_name = {bound.name: bound for name, bound in found if name == "branch 1"}
+    ours = by_name["ours, features to equilibrium"]
+    assert ours.holds
+    # What was proved holds between any two images' features.
+    features = geq.stem(x)
+    layer, u = geq.body.parts(features)[0]
+    z = layer.solve(u).state
+    moved = (z[1:] - z[:-1]).flatten(1).norm(dim=1)
+    distance = (features[1:] - features[:-1]).flatten(1).norm(dim=1)
+    assert bool((moved <= ours.value * distance * (1 + 1e-3)).all())
+    assert by_name["proposition 2, generalisation gap"].value > 1
+    single = opteq.create_model("opteq_single_digits", **options).eval()
+    (gap, bound, own) = (each for _, each in propositions_of(single, x, samples=1000))
+    assert gap.name.startswith("proposition 2")
+    assert own.value <= bound.value * 1.01  # mu bounds each of the norms that ours has
+    assert propositions_of(opteq.create_model("mopteq_digits").eval(), x, samples=9) == []
+    assert "proposition 3" in propositions_table(found).markdown()

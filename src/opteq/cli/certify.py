@@ -24,22 +24,32 @@ def certify(
     from rich.console import Console
 
     from opteq.evaluate.run import load_run
+    from opteq.models.classifier import Classifier
     from opteq.report.certify import robust_lines, write_robust
     from opteq.theory import certificate
+    from opteq.theory.evaluated import propositions_of, propositions_table
     from opteq.theory.robustness import robust_accuracy
 
     console = Console()
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
+    if isinstance(model, Classifier):
+        first = next(iter(batches))[0][:200]
+        found = propositions_of(model, first, samples=len(data.train))
+        if found:
+            text = propositions_table(found).markdown()
+            console.print(
+                f"\nThe papers' own bounds for it\n{text}", highlight=False, soft_wrap=True
+            )
     with console.status("") as status:
-        found = robust_accuracy(
+        robust = robust_accuracy(
             model,
             batches,
             radius or (0.1, 0.25, 0.5, 1.0),
             steps=steps,
             progress=lambda n: status.update(f"attacked {n} of {limit} images"),
         )
-    title = f"{run}, {data.name}, first {found.images} test images, attacks of {steps} steps"
-    console.print("\n".join(["", title, *robust_lines(found)]), highlight=False, soft_wrap=True)
-    folder = write_robust(found, run, title)
+    title = f"{run}, {data.name}, first {robust.images} test images, attacks of {steps} steps"
+    console.print("\n".join(["", title, *robust_lines(robust)]), highlight=False, soft_wrap=True)
+    folder = write_robust(robust, run, title)
     console.print(f"table and picture: {folder}", highlight=False, soft_wrap=True)
