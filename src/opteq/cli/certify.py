@@ -21,8 +21,11 @@ def certify(
 ) -> None:
     """What is proved about a trained model, and its certified accuracy beside what attacks leave:
     the truth lies between."""
+    import warnings
+
     from rich.console import Console
 
+    from opteq.errors import NotConvergedWarning
     from opteq.evaluate.run import load_run
     from opteq.models.classifier import Classifier
     from opteq.report.certify import robust_lines, write_robust
@@ -31,6 +34,7 @@ def certify(
     from opteq.theory.robustness import robust_accuracy
 
     console = Console()
+    warnings.simplefilter("ignore", NotConvergedWarning)
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
     if isinstance(model, Classifier):
