@@ -50,6 +50,8 @@ class Curves:
     series: Mapping[str, Series]
     log_x: bool = False
     log_y: bool = False
+    names: Sequence[str] = ()
+    """Of x = 1, 2, ...: kinds that have no order, so that points are not joined."""
 
 
 @dataclass(frozen=True)

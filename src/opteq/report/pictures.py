@@ -35,12 +35,13 @@ def draw(picture: Picture) -> Any:
 
 
 def _curves(picture: Curves) -> Any:
-    figure, axes = new_figure(7.6, 3.6)
+    figure, axes = new_figure(8.6, 4.2) if picture.names else new_figure(7.6, 3.6)
     axis = axes[0, 0]
     for i, (name, line) in enumerate(picture.series.items()):
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
-        size = 4 if len(line.x) < 30 else 0
+        size = 0 if len(line.x) >= 30 else 6 if picture.names else 4
         dashes = "-" if i < len(_COLOURS) else "--"
+        dashes = "" if picture.names else dashes
         axis.plot(line.x, line.y, dashes, marker=marker, ms=size, color=colour, label=name)
         if line.spread is not None:
             low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
@@ -50,6 +51,9 @@ def _curves(picture: Curves) -> Any:
         axis.set_xscale("log")
     if picture.log_y:
         axis.set_yscale("log")
+    if picture.names:
+        places = range(1, len(picture.names) + 1)
+        axis.set_xticks(places, picture.names, rotation=45, ha="right")
     axis.set(xlabel=picture.x, ylabel=picture.y)
     axis.set_title(picture.title, loc="left")
     if len(picture.series) > 1:

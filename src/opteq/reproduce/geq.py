@@ -203,11 +203,10 @@ def _corruption_pictures(results: Results) -> dict[str, Picture]:
         )
         for label in labels
     }
-    names = ", ".join(f"{i + 1} {kind.replace('_', ' ')}" for i, kind in enumerate(order))
-    lines = "\n".join(names[i : i + 105] for i in range(0, len(names), 105))
+    names = [kind.replace("_", " ") for kind in order]
     return {
         "severity": Curves("Mean over corruptions", "severity", "accuracy %", severity),
-        "kinds": Curves("Mean over severities", lines, "accuracy %", kinds),
+        "kinds": Curves("Mean over severities", "", "accuracy %", kinds, names=names),
     }
 
 

@@ -132,9 +132,10 @@ def reproduce(
 
 
 def run_folder(output: Path, recipe: Recipe) -> RunFolder:
-    """Where a run lies: the same for every experiment that needs this recipe."""
+    """Where a run lies: the same for every experiment that needs this recipe. Settings at their
+    default do not count, so that a version with more settings finds the runs of this one."""
     words = {"name", "summary", "reference", "chosen", "seed"}
-    facts = recipe.model_dump(mode="json", exclude=words)
+    facts = recipe.model_dump(mode="json", exclude=words, exclude_defaults=True)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
     return RunFolder(output / "runs" / f"{recipe.name}-{digest}-seed{recipe.seed}")
 
