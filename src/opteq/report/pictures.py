@@ -41,8 +41,8 @@ def _curves(picture: Curves) -> Any:
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         size = 0 if len(line.x) >= 30 else 6 if picture.names else 4
         dashes = "-" if i < len(_COLOURS) else "--"
-        dashes = "" if picture.names else dashes
-        axis.plot(line.x, line.y, dashes, marker=marker, ms=size, color=colour, label=name)
+        dashes = "none" if picture.names else dashes
+        axis.plot(line.x, line.y, ls=dashes, marker=marker, ms=size, color=colour, label=name)
         if line.spread is not None:
             low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
             high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
