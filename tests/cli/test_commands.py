@@ -280,3 +280,12 @@ def test_experiments_are_listed_at_once():
     assert code == 0
     assert len(output.splitlines()) == 28
     assert time.perf_counter() - begin < 5
+
+
+def test_certificates_and_the_papers_bounds_are_printed(trained):
+    folder, _ = trained
+    result = run_inside("certify", folder, "--limit", 8, "--steps", 2, "--radius", 0.1)
+    assert result.exit_code == 0, result.output
+    for words in ("image to logits, Lipschitz", "proposition 3, GEQ", "remark 2", "| 0.1 "):
+        assert words in result.output
+    assert (folder / "certify").is_dir()

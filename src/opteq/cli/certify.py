@@ -23,6 +23,7 @@ def certify(
     the truth lies between."""
     import warnings
 
+    import torch
     from rich.console import Console
 
     from opteq.errors import NotConvergedWarning
@@ -38,8 +39,9 @@ def certify(
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
     if isinstance(model, Classifier):
-        first = next(iter(batches))[0][:200]
-        found = propositions_of(model, first, samples=len(data.train))
+        few = range(min(limit, 200, len(data.test)))
+        images = torch.stack([data.test.read(i)[0] for i in few]).to(model.pixel_mean) / 255
+        found = propositions_of(model, images, samples=len(data.train))
         if found:
             text = propositions_table(found).markdown()
             console.print(
