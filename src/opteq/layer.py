@@ -153,9 +153,10 @@ def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     >>> from opteq.gradient import Unrolled
     >>> from opteq.layer import differentiated
     >>> model = opteq.create_model("geq_digits").eval()
-    >>> with differentiated(model, Unrolled(steps=3)):
-    ...     model.run(torch.rand(1, 1, 8, 8)).solutions[0].evaluations
-    3
+    >>> with differentiated(model, Unrolled(steps=20)):
+    ...     solution = model.run(torch.rand(1, 1, 8, 8)).solutions[0]
+    >>> solution.evaluations  # twenty steps, and one for the residual that is reported
+    21
     """
     layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
     before = [layer.gradient for layer in layers]

@@ -21,7 +21,8 @@ def _geq(options: Options, side: int) -> tuple[Options, int]:
     sides = tuple(n // factor for n in options["sides"])
     low = min(options["middle"])
     middle = tuple(options["split"] * min(2, m // low) for m in options["middle"])
-    return {"channels": 8, "middle": middle, "sides": sides, "hidden": 8}, side // factor
+    small = {"channels": 8, "middle": middle, "sides": sides, "hidden": 8}
+    return small, max(sides) * 2 ** options.get("reductions", 0)
 
 
 def _mopteq(options: Options, side: int) -> tuple[Options, int]:

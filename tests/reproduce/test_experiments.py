@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from opteq.errors import OptionError, UnknownOptionError
+from opteq.evaluate.attack import under_attack
 from opteq.evaluate.findings import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.report.pictures import write_picture
 from opteq.report.reproduce import write_reproduction
@@ -58,6 +59,18 @@ def few_images(folder):
         labels = generator.integers(0, 12, (90, 120), dtype=np.uint8)
         Image.fromarray(labels).save(folder / "labels" / f"{i:03}.png")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def quick_attacks(monkeypatch):
+    """Two steps in place of ten or twenty; what is reported is named as if it were all."""
+
+    def few(model, batches, chosen):
+        short = [replace(attack, steps=2) for attack in chosen]
+        found = under_attack(model, batches, short)
+        return [replace(one, attack=own) for one, own in zip(found, chosen, strict=True)]
+
+    monkeypatch.setattr("opteq.reproduce.measures.under_attack", few)
 
 
 @pytest.fixture(scope="module")
