@@ -14,10 +14,12 @@ from opteq.report.pictures import write_picture
 from opteq.report.reproduce import write_reproduction
 from opteq.reproduce.catalogue import TITLES
 from opteq.reproduce.experiment import (
+    NO_ONCE,
     NOT_SEEN,
     OPEN,
     SEEN,
     WITHIN,
+    YES_ONCE,
     Results,
     Row,
     Tiny,
@@ -228,14 +230,18 @@ def test_a_claim_is_seen_only_beyond_the_spread(a, b, word):
 def test_claims_about_missing_rows_are_open_and_the_weakest_part_decides():
     some = results(a=[0.9], b=[0.5])
     assert above("a", "c", "accuracy")(some).word == OPEN
-    assert every(points("a", "b"), points("b", "a"))(some).word == NOT_SEEN
+    assert every(points("a", "b"), points("b", "a"))(some).word == NO_ONCE
+    assert points("a", "b")(some).word == YES_ONCE
     assert "one seed" in points("a", "b")(some).detail
+    more = results(a=[0.9, 0.91], b=[0.5, 0.51])
+    assert every(points("a", "b"), points("b", "a"))(more).word == NOT_SEEN
 
 
 def test_rise_and_fall():
     check = peaks_inside(["a", "b", "c"], "accuracy")
-    assert check(results(a=[0.1], b=[0.5], c=[0.2])).word == SEEN
-    assert check(results(a=[0.1], b=[0.2], c=[0.5])).word == NOT_SEEN
+    assert check(results(a=[0.1, 0.1], b=[0.5, 0.5], c=[0.2, 0.2])).word == SEEN
+    assert check(results(a=[0.1, 0.1], b=[0.2, 0.2], c=[0.5, 0.5])).word == NOT_SEEN
+    assert check(results(a=[0.1], b=[0.5], c=[0.2])).word == YES_ONCE
     assert check(results(a=[0.1], b=[0.2])).word == OPEN
 
 

@@ -125,6 +125,8 @@ class Verdict:
 
 
 SEEN, WITHIN, NOT_SEEN, OPEN = "seen", "within the spread", "not seen", "not judged"
+YES_ONCE, NO_ONCE = "one seed: yes", "one seed: no"
+"""Without a spread a difference shows nothing but its sign."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ def above(
         gap = scale * (results.mean(better, key) - results.mean(worse, key))
         noise = abs(scale) * math.hypot(results.spread(better, key), results.spread(worse, key))
         words = f"{better} - {worse}: {gap:+.3g}{unit}, {_noise(results, noise)}"
+        if _single(results):
+            return Verdict(YES_ONCE if gap > 0 else NO_ONCE, words)
         if gap > noise:
             return Verdict(SEEN, words)
         return Verdict(WITHIN if gap >= -noise else NOT_SEEN, words)
@@ -153,9 +157,12 @@ def above(
     return check
 
 
+def _single(results: Results) -> bool:
+    return all(len(values) < 2 for values in results.values.values())
+
+
 def _noise(results: Results, noise: float) -> str:
-    single = all(len(values) < 2 for values in results.values.values())
-    return "one seed" if single else f"spread {noise:.2g}"
+    return "one seed" if _single(results) else f"spread {noise:.2g}"
 
 
 def points(better: str, worse: str, key: str = "accuracy") -> Callable[[Results], Verdict]:
@@ -170,7 +177,7 @@ def below(lower: str, higher: str, key: str) -> Callable[[Results], Verdict]:
 
 def every(*checks: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]:
     """All of several; the weakest decides."""
-    order = [NOT_SEEN, OPEN, WITHIN, SEEN]
+    order = [NOT_SEEN, NO_ONCE, OPEN, WITHIN, YES_ONCE, SEEN]
 
     def check(results: Results) -> Verdict:
         found = [one(results) for one in checks]
@@ -192,6 +199,8 @@ def peaks_inside(labels: Sequence[str], key: str) -> Callable[[Results], Verdict
         ends = max((known[0], known[-1]), key=lambda label: results.mean(label, key))
         gap = 100 * (results.mean(best, key) - results.mean(ends, key))
         noise = 100 * math.hypot(results.spread(best, key), results.spread(ends, key))
+        if _single(results):
+            return Verdict(YES_ONCE if inside else NO_ONCE, f"best at {best}, one seed")
         if not inside:
             return Verdict(NOT_SEEN, f"best at the end of the range: {best}")
         word = SEEN if gap > noise else WITHIN
