@@ -33,6 +33,13 @@ class Tiny:
     """Of the recipe, by dotted key."""
 
 
+APPLIED_ONCE: Mapping[str, Any] = {
+    "gradient": {"name": "unrolled", "steps": 1},
+    "solver": {"name": "picard", "on_failure": "ignore"},
+}
+"""Options of a model whose map is applied once instead of solved."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One contender: how it is made at each scale (None: not there), and what was published."""

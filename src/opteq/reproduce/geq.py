@@ -9,6 +9,7 @@ from opteq.evaluate.findings import Curves, Picture, Series, Tile, Tiles
 from opteq.reproduce import measures
 from opteq.reproduce.experiment import (
     ACCURACY,
+    APPLIED_ONCE,
     PARAMETERS,
     STEPS,
     Claim,
@@ -30,10 +31,7 @@ ONCE = Row(
     "GEQ, map applied once",
     Tiny(
         "geq",
-        {
-            "gradient": {"name": "unrolled", "steps": 1},
-            "solver": {"name": "picard", "on_failure": "ignore"},
-        },
+        APPLIED_ONCE,
     ),
     control=True,
 )

@@ -8,6 +8,7 @@ from opteq.evaluate.findings import Curves, HeatMaps, Picture, Series
 from opteq.reproduce import measures
 from opteq.reproduce.experiment import (
     ACCURACY,
+    APPLIED_ONCE,
     PARAMETERS,
     STEPS,
     Claim,
@@ -27,10 +28,7 @@ _ONCE = Row(
     "MOptEq, map applied once",
     Tiny(
         "mopteq",
-        {
-            "gradient": {"name": "unrolled", "steps": 1},
-            "solver": {"name": "picard", "on_failure": "ignore"},
-        },
+        APPLIED_ONCE,
     ),
     control=True,
 )

@@ -8,6 +8,7 @@ from opteq.evaluate.findings import Picture, Tile, Tiles
 from opteq.reproduce import measures
 from opteq.reproduce.experiment import (
     ACCURACY,
+    APPLIED_ONCE,
     PARAMETERS,
     STEPS,
     Claim,
@@ -28,10 +29,7 @@ _ONCE = Row(
     "deep OptEq, map applied once",
     Tiny(
         "deep",
-        {
-            "gradient": {"name": "unrolled", "steps": 1},
-            "solver": {"name": "picard", "on_failure": "ignore"},
-        },
+        APPLIED_ONCE,
     ),
     control=True,
 )
@@ -456,10 +454,7 @@ OPTEQ_T10 = Experiment(
             "GEQ, map applied once",
             Tiny(
                 "geq",
-                {
-                    "gradient": {"name": "unrolled", "steps": 1},
-                    "solver": {"name": "picard", "on_failure": "ignore"},
-                },
+                APPLIED_ONCE,
             ),
             control=True,
         ),
