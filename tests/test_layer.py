@@ -269,3 +269,14 @@ def test_warm_starts_leave_broken_samples_behind():
             layer.solve(broken)
         solution = layer.solve(u)
     assert solution.converged.all()
+
+
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+def test_unrolled_layers_are_not_started_elsewhere():
+    """Their answer is so many steps from the map's own start."""
+    torch.manual_seed(0)
+    model = opteq.create_model("geq_digits", gradient=Unrolled(steps=1)).eval()
+    images = torch.rand(4, 1, 8, 8)
+    with torch.no_grad(), warm_started(model):
+        first, second = model(images), model(images)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)

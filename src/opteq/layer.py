@@ -92,7 +92,7 @@ class Equilibrium(nn.Module):
         bound = self.map.bind(u)
         trace = self._traced if trace is None else trace
         start = in_order(_start(bound, z0), u)
-        if z0 is None and self._warm is not None:
+        if z0 is None and self._warm is not None and not self.gradient.is_forward_pass:
             start = self._warm.start(start)
         solution = self.gradient.solve(bound, start, self.solver, trace=trace)
         if self._warm is not None:
@@ -123,7 +123,7 @@ def warm_started(model: nn.Module) -> Iterator[None]:
     """Let every equilibrium in `model` start where its last solve ended, for a while: for inputs
     that change little from call to call, such as frames of a film or the steps of an attack. The
     answers stay within the tolerance; only the number of steps changes. A batch of another shape
-    starts afresh.
+    starts afresh, and so does a layer that is a number of steps from its start (`Unrolled`).
 
     >>> import torch, opteq
     >>> from opteq.layer import warm_started

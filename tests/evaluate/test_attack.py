@@ -1,5 +1,7 @@
 """Attacks: against another library's on a plain net, and sanity of what they find."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -7,9 +9,18 @@ from torch.nn.functional import cross_entropy
 import opteq
 from opteq.data import load_data
 from opteq.errors import OptionError, UnknownOptionError
-from opteq.evaluate.attack import SIGNS, UNIFORM, WORST, autoattack_accuracy, under_attack
+from opteq.evaluate.attack import (
+    SIGNS,
+    UNIFORM,
+    WORST,
+    autoattack_accuracy,
+    rules_for,
+    under_attack,
+    withstands,
+)
 from opteq.gradient import Implicit, Unrolled
 from opteq.layer import differentiated
+from opteq.solve import Picard
 from opteq.train.attack import Attack, projected_gradient
 
 
@@ -128,3 +139,22 @@ def test_what_cannot_be_attacked_is_refused(geq):
         projected_gradient(model, x, labels[:, None, None], Attack(0.1))
     with pytest.raises(OptionError, match="training mode"):
         under_attack(opteq.create_model("geq_digits"), [(x, labels)])
+
+
+def test_a_model_is_judged_by_its_own_forward_pass(geq):
+    """Two models with the same weights, one applied once and one solved, that say different things:
+    an attack too small to move either must leave the accuracy of each as it is."""
+    solved, x, _ = geq
+    once = copy.deepcopy(solved)
+    for layer in once.modules():
+        if isinstance(layer, opteq.Equilibrium):
+            layer.gradient = Unrolled(steps=1)
+            layer.solver = Picard(on_failure="ignore")
+    with torch.no_grad():
+        mine, other = once(x).argmax(1), solved(x).argmax(1)
+    chosen = (mine != other).nonzero()[:, 0]
+    assert len(chosen) > 0
+    for model, truth in ((once, mine), (solved, other)):
+        for rule in rules_for(model).values():
+            safe = withstands(model, x[chosen], truth[chosen], Attack(1e-7, steps=2), rule)
+            assert safe.all()

@@ -42,10 +42,11 @@ class UnderAttack:
 
 
 def rules_for(model: Network) -> dict[str, GradientRule | None]:
-    """The ways to differentiate a model: several if it has equilibria."""
-    if any(isinstance(module, Equilibrium) for module in model.modules()):
-        return dict(RULES)
-    return {"gradient": None}
+    """The ways to differentiate a model: several if it has equilibria. A model that is itself so
+    many steps of its map, by its own rule, is attacked through just those."""
+    if not any(isinstance(module, Equilibrium) for module in model.modules()):
+        return {"gradient": None}
+    return {**RULES, "unrolled": None} if _is_unrolled(model) else dict(RULES)
 
 
 def withstands(
@@ -55,10 +56,10 @@ def withstands(
     attack: Attack,
     rule: GradientRule | None = None,
 ) -> Tensor:
-    """(batch,): which images keep their class wherever the attack looks. The unrolled rule has
-    another forward pass than the model itself, so that its way is judged by the model at its end
-    only."""
-    own = rule is None or not isinstance(rule, Unrolled)
+    """(batch,): which images keep their class wherever the attack looks. Where the rule brings
+    another forward pass than the model's own, unrolled steps in place of a solve or the other way
+    round, its way is judged by the model itself, at its end."""
+    own = rule is None or not (rule.is_forward_pass or _is_unrolled(model))
     safe = torch.ones(len(x), dtype=torch.bool, device=x.device)
 
     def see(logits: Tensor) -> None:
@@ -69,6 +70,11 @@ def withstands(
         moved = projected_gradient(model, x, labels, attack, see)
     with torch.no_grad():
         return safe & (model(moved).argmax(1) == labels)
+
+
+def _is_unrolled(model: Network) -> bool:
+    layers = (m for m in model.modules() if isinstance(m, Equilibrium))
+    return any(layer.gradient.is_forward_pass for layer in layers)
 
 
 def under_attack(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,10 @@ from opteq.solve.layout import LastEvaluation
 class GradientRule(ABC):
     """Solves without a graph, then attaches one to the solution. The value of the state is the
     solver's, whatever the rule; only its derivative differs."""
+
+    is_forward_pass: ClassVar[bool] = False
+    """Whether the rule says what the layer computes, from its start on, and not only how that is
+    differentiated: another rule or another start then gives another answer."""
 
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
         """A solution whose state can be differentiated."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class Unrolled(GradientRule):
     SAM those of SAM [OptEq equation 12], otherwise Picard's. The solver's tolerance still decides
     which samples count as converged.
     """
+
+    is_forward_pass: ClassVar[bool] = True
 
     steps: int = 20
     damping: float = 1.0
