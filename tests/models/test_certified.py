@@ -107,5 +107,5 @@ def test_margin_is_taken_from_the_true_logit():
 def test_what_cannot_be_certified_is_refused():
     with pytest.raises(OptionError, match="even number"):
         BoundedStem(1, 7)
-    with pytest.raises(OptionError, match="plain convolutions"):
+    with pytest.raises(OptionError, match="cannot be certified"):
         opteq.create_model("opteq_digits", certified=True, unit="separable")

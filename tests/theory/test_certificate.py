@@ -1,16 +1,27 @@
 """Certificates of layers and of whole models."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 import opteq
 from opteq import theory
+from opteq.equilibrium import Monotone
 from opteq.errors import OptionError
 from opteq.operators import Dense
 from opteq.problem import Gaussian, Linear, NonNegative, Polynomial, Problem
-from opteq.solve import Anderson, ForwardBackward
+from opteq.solve import (
+    Anderson,
+    Broyden,
+    ForwardBackward,
+    PeacemanRachford,
+    Picard,
+    solve,
+)
+from opteq.solve.conjugate_gradients import conjugate_gradients
 from opteq.theory.modules import module_lipschitz, pooling_norm
 
 
@@ -37,21 +48,74 @@ def test_fields_and_claims_of_a_layer():
     assert (unknown.unique, unknown.lipschitz) == (False, math.inf)
 
 
-def test_promised_steps_are_enough():
+def monotone_layer():
+    A, B = (Dense(5, 5, norm_bound=None).double() for _ in range(2))
+    return opteq.Equilibrium(Monotone(A, B, modulus=0.5), solver=ForwardBackward(tol=1e-12))
+
+
+SOLVERS = {
+    "Picard": Picard,
+    "Anderson, Broyden": Anderson,
+    "Anderson, Broyden ": Broyden,
+    "ForwardBackward, plain": partial(ForwardBackward, accelerate=False),
+    "ForwardBackward": ForwardBackward,
+    "PeacemanRachford": PeacemanRachford,
+}
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("kind", ["gaussian", "beyond", "linear", "monotone"])
+def test_promised_evaluations_are_enough(kind, solver):
+    """Each solver ends within the promised number, and PeacemanRachford, whose error is that of
+    the reflected point, is as near as promised."""
     torch.manual_seed(0)
-    layer = layer_of(Gaussian, 0.95)
+    layer = {
+        "gaussian": lambda: layer_of(Gaussian, 0.95),
+        "beyond": lambda: layer_of(Gaussian, 1.4),
+        "linear": lambda: layer_of(Linear, 0.97),
+        "monotone": monotone_layer,
+    }[kind]()
+    layer.solver = replace(layer.solver, tol=1e-3)
     cert = theory.certificate(layer)
-    u = 2 * torch.randn(200, 5, dtype=torch.float64)
+    claims = [c for c in cert.claims if c.name.startswith(f"{solver.strip()}: ")]
+    applies = {
+        "monotone": ("ForwardBackward", "PeacemanRachford"),
+        "beyond": ("ForwardBackward",),
+    }.get(kind, ("Picard", "Anderson", "ForwardBackward"))
+    assert len(claims) == solver.startswith(applies)
+    if not claims:
+        return
+    u = 2 * torch.randn(500, 5, dtype=torch.float64)
     bound = layer.map.bind(u)
-    star = layer.solve(u).state
-    for solver in ("Picard", "ForwardBackward"):
-        (claim,) = [c for c in cert.claims if c.name.startswith(solver)]
-        z = bound.start()
-        first = (z - star).norm(dim=1)
-        step = bound.certain_step()[0]
-        for _ in range(int(claim.value)):
-            z = bound(z) if solver == "Picard" else bound.forward_backward(z, step)[1]
-        assert bool(((z - star).norm(dim=1) <= 1e-3 * first + 1e-9).all())
+    promised = SOLVERS[solver](tol=1e-3, max_steps=int(claims[0].value), on_failure="ignore")
+    if solver != "PeacemanRachford":
+        found = solve(bound, bound.start(), promised)
+        assert bool(found.converged.all())
+        if kind != "monotone" and not solver.startswith(("Anderson", "ForwardBackward")):
+            assert int(found.steps.max()) > claims[0].value / 2  # and not much too many
+        return
+    exact = ForwardBackward(tol=1e-13, max_steps=5000, on_failure="ignore")
+    star = solve(bound, bound.start(), exact).state
+    found = solve(bound, bound.start(), replace(promised, tol=1e-15)).state
+    first = (2 * star - bound.map.product(star) - u).norm(dim=1)
+    assert bool(((found - star).norm(dim=1) <= 1e-3 * first).all())
+
+
+def test_promised_products_of_conjugate_gradients_are_enough():
+    torch.manual_seed(0)
+    layer = layer_of(Gaussian, 1.3)
+    (claim,) = [c for c in theory.certificate(layer).claims if c.name.startswith("conjugate")]
+    u, g = 2 * torch.randn(2, 200, 5, dtype=torch.float64)
+    bound = layer.map.bind(u)
+    z = layer.solve(u).state.detach()
+    system = bound.symmetric_linearization(z).system
+    exact = conjugate_gradients(system, g, tol=1e-14, max_steps=100).state
+    found = conjugate_gradients(system, g, tol=0.0, max_steps=int(claim.value)).state
+
+    def energy(v):
+        return (v * system(v)).sum(1).sqrt()
+
+    assert bool((energy(found - exact) <= 1e-3 * energy(exact) + 1e-12).all())
 
 
 @pytest.mark.parametrize("name", ["geq_digits", "opteq_digits", "opteq_single_digits"])

@@ -83,7 +83,9 @@ class Branches(EquilibriumMap):
         return BoundBranches(frozen, injections, self.coupling, self.order, perturbation)
 
     def curvature(self) -> Curvature:
-        return _curvature(cast(list[Branch], list(self.branches)), self.coupling, self.perturbation)
+        """In the norm of the largest branch, in which a sweep contracts in either order."""
+        norms = [b.operator.norm_limit() for b in cast(list[Branch], list(self.branches))]
+        return _curvature(norms, self.coupling, None, self.perturbation)
 
 
 class BoundBranches(BoundMap):
@@ -122,10 +124,8 @@ class BoundBranches(BoundMap):
             yield branch, y
 
     def start(self) -> State:
-        return tuple(
-            u.new_zeros((len(u), *branch.operator.domain_shape(tuple(u.shape[1:]))))
-            for branch, u in zip(self.branches, self.injections, strict=True)
-        )
+        injections = zip(self.injections, self.shapes(), strict=True)
+        return tuple(u.new_zeros((len(u), *shape)) for u, shape in injections)
 
     def select(self, index: Tensor) -> BoundBranches:
         injections = [u[index] for u in self.injections]
@@ -133,8 +133,17 @@ class BoundBranches(BoundMap):
             self.branches, injections, self.coupling, self.order, self.perturbation
         )
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the branches' states."""
+        return [
+            branch.operator.domain_shape(tuple(u.shape[1:]))
+            for branch, u in zip(self.branches, self.injections, strict=True)
+        ]
+
     def curvature(self) -> Curvature:
-        return _curvature(self.branches, self.coupling, self.perturbation)
+        """As that of `Branches`, for these scales."""
+        norms = [branch.operator.norm_limit() for branch in self.branches]
+        return _curvature(norms, self.coupling, self.shapes(), self.perturbation)
 
     def activations(self, z: State) -> tuple[Tensor, ...]:
         """y_i = s(W_i h_i(z) + u_i), all branches at once."""
@@ -168,9 +177,14 @@ class BoundBranches(BoundMap):
         )
 
 
-def _curvature(branches: list[Branch], coupling: Coupling, perturbation: float) -> Curvature:
+def _curvature(
+    norms: list[float],
+    coupling: Coupling,
+    shapes: list[tuple[int, ...]] | None,
+    perturbation: float,
+) -> Curvature:
     if perturbation:
         return Curvature(-math.inf, math.inf)
-    largest = max(branch.operator.norm_limit() for branch in branches)
-    factor = largest**2 * coupling.lipschitz()
+    rows = coupling.slopes(len(norms), shapes).size.sum(1).tolist()
+    factor = max(w**2 * row for w, row in zip(norms, rows, strict=True))
     return Curvature(-factor, factor)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import OptionError
+from opteq.models.classifier import Body, Classifier
 from opteq.operators import Conv2d, Dense, LinearOperator
 from opteq.operators.memory import fast_order
 from opteq.options import positive, whole
@@ -73,6 +74,27 @@ class BoundedHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         pooled = functional.adaptive_avg_pool2d(features, self.grid)
         return self.operator(pooled.flatten(1)) + self.bias
+
+
+def bounded_classifier(
+    body: Body,
+    *,
+    in_channels: int,
+    channels: int,
+    classes: int,
+    reductions: int,
+    head_grid: int,
+    head_norm: float,
+) -> Classifier:
+    """The body between a stem and a head of known constants, without normalisation."""
+    stem = BoundedStem(in_channels, channels, reductions=reductions)
+    head = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
+    return Classifier(stem, body, channels, classes, head=head, norm=nn.Identity())
+
+
+def refuse_to_certify(what: str, remedy: str) -> OptionError:
+    """For options that do not go with `certified`."""
+    return OptionError(f"{what} cannot be certified.", remedy)
 
 
 def bounded_injection(channels: int, width: int) -> Bounded:

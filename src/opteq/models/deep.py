@@ -10,7 +10,7 @@ from opteq.equilibrium import Chain, Unit
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
-from opteq.models.bounded import BoundedHead, BoundedStem, bounded_injection
+from opteq.models.bounded import bounded_classifier, bounded_injection, refuse_to_certify
 from opteq.models.classifier import Classifier, Network, PooledHead, Single, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.models.resnet import ResNetFeatures
@@ -64,6 +64,13 @@ def deep_opteq(
     one_of("task", task, ("classification", "segmentation"))
     one_of("unit", unit, ("convolution", "separable", "double_separable"))
     one_of("head", head, ("pooled", "convolutions"))
+    if certified and (extractor is not None or unit != "convolution" or head != "pooled"):
+        raise refuse_to_certify(
+            "An extractor, separable units or a head of convolutions",
+            "Leave `extractor`, `unit` and `head` out, or `certified`.",
+        )
+    if certified and task == "segmentation":
+        raise refuse_to_certify("Segmentation", "Leave `certified` out.")
     units = [
         Unit(
             normalized(_operator(unit, channels, width, norm_bound), normalization),
@@ -84,23 +91,23 @@ def deep_opteq(
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if certified:
-        if extractor is not None or unit != "convolution":
-            raise OptionError(
-                "Certified models have plain convolutions and no extractor.",
-                "Leave `extractor` and `unit` out, or `certified`.",
-            )
-        stem: nn.Module = BoundedStem(in_channels, channels, reductions=reductions)
-    elif extractor is None:
-        stem = Stem(
+        return bounded_classifier(
+            body,
+            in_channels=in_channels,
+            channels=channels,
+            classes=classes,
+            reductions=reductions,
+            head_grid=head_grid,
+            head_norm=head_norm,
+        )
+    if extractor is None:
+        stem: nn.Module = Stem(
             in_channels, channels, reductions=reductions, single=True, early=early_reduction
         )
     else:
         stem = _extractor(extractor, in_channels, channels)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)
-    if certified:
-        bounded = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
-        return Classifier(stem, body, channels, classes, head=bounded, norm=nn.Identity())
     if head == "convolutions":
         top: nn.Module = _convolutions(channels, classes)
     else:

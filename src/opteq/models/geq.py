@@ -9,7 +9,7 @@ from torch import nn
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
-from opteq.models.bounded import BoundedHead, BoundedStem, bounded_injection
+from opteq.models.bounded import bounded_classifier, bounded_injection, refuse_to_certify
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.models.segmenter import Segmenter
@@ -65,6 +65,8 @@ def geq(
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
+    if certified and task == "segmentation":
+        raise refuse_to_certify("Segmentation", "Leave `certified` out.")
     if len(middle) != len(sides):
         raise OptionError(
             f"{len(middle)} middle widths for {len(sides)} sides.", "Give one for each branch."
@@ -90,16 +92,20 @@ def geq(
             injections.append(nn.Conv2d(channels, injected, 3, padding=1))
         problem = Problem(penalty=NonNegative(), similarity=similarity)
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
-    if certified:
-        stem: nn.Module = BoundedStem(in_channels, channels, reductions=reductions)
-    else:
-        stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     body = Parallel(injections, layers, sides, common_side=min(sides))
+    if certified:
+        return bounded_classifier(
+            body,
+            in_channels=in_channels,
+            channels=channels,
+            classes=classes,
+            reductions=reductions,
+            head_grid=head_grid,
+            head_norm=head_norm,
+        )
+    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)
-    if certified:
-        bounded = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
-        return Classifier(stem, body, channels, classes, head=bounded, norm=nn.Identity())
     head = PooledHead(channels, classes, head_grid)
     return Classifier(stem, body, channels, classes, head=head)
 

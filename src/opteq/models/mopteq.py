@@ -8,6 +8,7 @@ from opteq.equilibrium import Branch, Branches
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, OneStep
 from opteq.layer import Equilibrium
+from opteq.models.bounded import bounded_classifier, refuse_to_certify
 from opteq.models.classifier import Classifier, PooledHead, Single, Stem
 from opteq.models.parts import Normalization, normalized
 from opteq.operators import AveragePool, Conv2d, LinearOperator
@@ -32,6 +33,8 @@ def mopteq(
     perturbation: float = 0.0,
     fusion: Literal["sum", "average", "conv"] = "sum",
     head_grid: int = 1,
+    certified: bool = False,
+    head_norm: float = 10.0,
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
     solver: Solver | None = None,
@@ -40,17 +43,21 @@ def mopteq(
     """Branches at `sides`, coupled in a loop by heritage and diversity, or not at all (POptEq).
 
     `perturbation` is the size of the paper's perturbation enhancement in training (0.1 there).
-    The head sees the mean of each of `head_grid` x `head_grid` parts of the image.
+    The head sees the mean of each of `head_grid` x `head_grid` parts of the image. `certified` is
+    that of `geq`.
     """
     one_of("coupling", coupling, ("loop", "none"))
     one_of("fusion", fusion, ("sum", "average", "conv"))
+    if certified and fusion == "conv":
+        raise refuse_to_certify("Fusion by a convolution", 'Use fusion="sum" or "average".')
     if len(middle) != len(sides):
         raise OptionError(
             f"{len(middle)} middle widths for {len(sides)} sides.", "Give one for each branch."
         )
     branches = []
     for width, side in zip(middle, sides, strict=True):
-        injection: LinearOperator = Conv2d(channels, width, norm_bound=None)
+        bound = 1.0 if certified else None
+        injection: LinearOperator = Conv2d(channels, width, norm_bound=bound)
         if side < max(sides):
             injection = injection @ AveragePool(max(sides) // side)
         W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization)
@@ -66,6 +73,16 @@ def mopteq(
         gradient=OneStep() if gradient is None else gradient,
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
+    if certified:
+        return bounded_classifier(
+            body,
+            in_channels=in_channels,
+            channels=channels,
+            classes=classes,
+            reductions=reductions,
+            head_grid=head_grid,
+            head_norm=head_norm,
+        )
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     head = PooledHead(body.out_channels, classes, head_grid)
     return Classifier(stem, body, body.out_channels, classes, head=head)

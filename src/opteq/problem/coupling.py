@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,18 @@ from opteq.options import one_of, positive, strict_options
 from opteq.problem.similarity import per_sample_sum
 
 States = tuple[Tensor, ...]
+Shapes = Sequence[tuple[int, ...]]
+
+
+class Slopes(NamedTuple):
+    """Bounds on the second derivative of an energy between each two branches, (L, L) in float64;
+    inf where none is known."""
+
+    size: Tensor
+    """|h_i(z) - h_i(z')| <= sum over j of size_ij |z_j - z'_j|."""
+    upward: Tensor
+    """Symmetric: <z - z', h(z) - h(z')> <= sum of upward_ij |z_i - z'_i| |z_j - z'_j|. Finite also
+    where h bends downwards without limit, which does no harm to uniqueness."""
 
 
 class Coupling(nn.Module, ABC):
@@ -31,8 +43,8 @@ class Coupling(nn.Module, ABC):
         """h_i, the gradient of E in the state of branch i."""
 
     @abstractmethod
-    def lipschitz(self) -> float:
-        """A Lipschitz constant of h; inf where none is known."""
+    def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
+        """For `count` branches whose states have these shapes; without shapes, for all."""
 
 
 @strict_options
@@ -46,8 +58,9 @@ class Independent(Coupling):
     def pull(self, states: States, i: int) -> Tensor:
         return states[i]
 
-    def lipschitz(self) -> float:
-        return 1.0
+    def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
+        eye = torch.eye(count, dtype=torch.float64)
+        return Slopes(eye, eye)
 
 
 @strict_options
@@ -97,9 +110,24 @@ class HeritageDiversity(Coupling):
             h = h - self.weight / 2 * sum(self._push(z, other) for other in neighbours)
         return h
 
-    def lipschitz(self) -> float:
-        # Resampling has norm at most 1; the slope of the diversity term grows with the states.
-        return math.inf if self._diverse else 1.0
+    def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
+        """Resampling by r in each direction has norm 1/r. With t = tanh(M / temperature) or the
+        sign, entries in [-1, 1] and 0 on the diagonal, the second derivative of -D is
+        -phi''(M) (grad M)^2, which is not positive, and -t times the bilinear form M, whose norm is
+        at most (channels - 1)/r."""
+        ring = torch.zeros(count, count, dtype=torch.float64)
+        for i in range(count):
+            j = (i + 1) % count
+            gain = 1.0 if shapes is None else _resampling_norm(shapes[i], shapes[j])
+            ring[i, j] += gain / 2
+            ring[j, i] += gain / 2
+        own = ring if self.heritage else torch.eye(count, dtype=torch.float64)
+        if not self._diverse:
+            return Slopes(own, own)
+        nothing = torch.full_like(own, math.inf)
+        if shapes is None:
+            return Slopes(nothing, nothing)
+        return Slopes(nothing, own + self.weight * (shapes[0][0] - 1) * ring)
 
     @property
     def _diverse(self) -> bool:
@@ -150,6 +178,11 @@ def _fit(z: Tensor, target: Tensor) -> Tensor:
         )
     pool = AveragePool(large // small)
     return pool(z) if size > wanted else pool.adjoint(z)
+
+
+def _resampling_norm(a: tuple[int, ...], b: tuple[int, ...]) -> float:
+    """Of `_fit` between these shapes."""
+    return min(a[-1], b[-1]) / max(a[-1], b[-1])
 
 
 def _total(parts: Iterable[Tensor]) -> Tensor:

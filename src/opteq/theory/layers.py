@@ -1,0 +1,224 @@
+"""What is known of each kind of map: contraction, uniqueness, and how far its equilibrium moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from opteq.equilibrium.base import EquilibriumMap
+from opteq.equilibrium.branches import Branch, Branches
+from opteq.equilibrium.chain import Chain
+from opteq.equilibrium.monotone import Monotone
+from opteq.equilibrium.proximal import Proximal
+from opteq.equilibrium.unit import Unit
+from opteq.problem import Gaussian, Linear, PatchGaussian
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
+from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
+from opteq.theory.modules import module_lipschitz
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerBounds:
+    """For one map, with the weights it has now."""
+
+    contraction: float
+    where: str
+    """The norm in which it contracts, and why."""
+    convexity: float
+    """Modulus of strong convexity, or of strong monotonicity; not positive: none is known."""
+    smoothness: float
+    """Largest curvature of the smooth part of G, where there is one; else inf."""
+    unique: bool
+    why_unique: tuple[str, str]
+    """Condition and reference."""
+    parts: tuple[float, ...]
+    """How far each part of the state (one, or one a branch) can move for an injection that moves by
+    1, in units of `driven`: the parts together move by at most |(parts)| driven."""
+    driven: float
+    how: tuple[str, bool, str]
+    """Condition, whether it holds, and reference of the Lipschitz constant."""
+
+    @property
+    def lipschitz(self) -> float:
+        """Injection to equilibrium."""
+        return max(self.parts) * self.driven
+
+    def fused(self, scales: Sequence[float]) -> float:
+        """Injection to the sum of the parts, each times an operator of that norm."""
+        together = math.hypot(*(a * b for a, b in zip(self.parts, scales, strict=True)))
+        return together * self.driven
+
+
+def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> LayerBounds:
+    """`input_shape` is that of the layer's input without its batch: bounds for branches at several
+    scales depend on it."""
+    if isinstance(map, Proximal):
+        return _proximal(map)
+    if isinstance(map, Branches):
+        return _branches(map, input_shape)
+    if isinstance(map, Monotone):
+        return _monotone(map)
+    curvature = _chain_curvature(map) if isinstance(map, Chain) else map.curvature()
+    contraction = largest(curvature.contraction)
+    driven, how = math.inf, ("a map with a known bound", False, "problems, chains, branches")
+    if isinstance(map, Chain) and map.regularizer is None:
+        driven, how = _through_chain(map)
+    return LayerBounds(
+        contraction,
+        "product of the units' constants",
+        1 - contraction,
+        math.inf,
+        contraction < 1,
+        ("contraction", "Banach's theorem"),
+        (1.0,),
+        driven,
+        how,
+    )
+
+
+def _proximal(map: Proximal) -> LayerBounds:
+    curvature = _curvature(map)
+    contraction, high = largest(curvature.contraction), largest(curvature.high)
+    lipschitz, how = _lipschitz(map)
+    return LayerBounds(
+        contraction,
+        "|H|^2 |W|^2 and the prox is 1-Lipschitz",
+        1 - high,
+        largest(curvature.smoothness),
+        contraction < 1 or high < 1,
+        (
+            "G strongly convex",
+            f"Hessian of S below 1; Gaussian: |W|^2|H|^2 < {1 / GAUSSIAN_BACKWARD:.4f}",
+        ),
+        (1.0,),
+        lipschitz,
+        how,
+    )
+
+
+def _curvature(map: Proximal) -> Curvature:
+    """With the norms that the weights have now, where they are known; else with their bounds."""
+    known, w = map.curvature(), _weight_norm(map)
+    if w is None:
+        return known
+    square = w**2
+    own = (
+        Curvature(0.0, square)
+        if isinstance(map.problem.similarity, Linear)
+        else Curvature(-square, GAUSSIAN_BACKWARD * square)
+    )
+    low, high = -largest(-cast(float, known.low)), largest(known.high)
+    return Curvature(max(low, cast(float, own.low)), min(high, cast(float, own.high)))
+
+
+def _weight_norm(map: Proximal) -> float | None:
+    """|W|, or |W||H| with patches."""
+    similarity = map.problem.similarity
+    if isinstance(similarity, (Linear, Gaussian)):
+        return similarity.operator.norm()
+    if isinstance(similarity, PatchGaussian):
+        return similarity.operator.norm() * similarity.projection.norm()
+    return None
+
+
+def _lipschitz(map: Proximal) -> tuple[float, tuple[str, bool, str]]:
+    similarity, w = map.problem.similarity, _weight_norm(map)
+    if w is None:
+        return math.inf, ("a kernel with a known bound", False, "linear and Gaussian kernels")
+    if isinstance(similarity, Linear):
+        bound = linear_lipschitz(w)
+        return bound, ("|W| < 1", math.isfinite(bound), "1 / (1 - |W|^2)")
+    if isinstance(similarity, PatchGaussian):
+        bound = similarity.projection.norm() * gaussian_lipschitz(w)
+    else:
+        bound = gaussian_lipschitz(w, parts=False)
+    condition = f"|W|^2 |H|^2 < {1 / GAUSSIAN_BACKWARD:.4f}"
+    return bound, (condition, math.isfinite(bound), "sector bound, any gamma")
+
+
+def _chain_curvature(chain: Chain) -> Curvature:
+    factor = math.prod(_unit(unit) for unit in cast(list[Unit], list(chain.units)))
+    if chain.regularizer is not None:
+        factor *= chain.regularizer.lipschitz()
+    return Curvature(-factor, factor)
+
+
+def _unit(unit: Unit) -> float:
+    """`Unit.lipschitz` for the weights as they are."""
+    alpha, inner = float(torch.as_tensor(unit.alpha)), unit.operator.norm() ** 2
+    if unit.mixing is not None:
+        inner *= unit.mixing.norm() ** 2
+    return alpha * inner + 1 - alpha
+
+
+def _through_chain(chain: Chain) -> tuple[float, tuple[str, bool, str]]:
+    """T = f_L o ... o f_1: what enters at unit l is passed on by those after it."""
+    reached, factor = 0.0, 1.0
+    for unit in cast(list[Unit], list(chain.units)):
+        if unit.change is not None or unit.mixing is not None:
+            return math.inf, ("plain units", False, "no change of variables, no mixing")
+        alpha, norm = float(torch.as_tensor(unit.alpha)), unit.operator.norm()
+        own = _unit(unit)
+        reached = own * reached + alpha * norm * module_lipschitz(unit.injection)
+        factor *= own
+    bound = reached / (1 - factor) if factor < 1 else math.inf
+    return bound, ("product of the units' constants < 1", factor < 1, "chain rule, |W_l| and |U_l|")
+
+
+def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
+    """With y_i = s(W_i h_i(z) + U_i g + b_i) and z_i = W_i'y_i: s is firmly nonexpansive, so
+
+        |dy|^2 <= <dy, du> + sum of <dz_i, dh_i> <= |dy| |du| + (1 - m) |dy|^2,
+
+    m the modulus of strong convexity of the objective in y. So |dy| <= |du| / m.
+    """
+    branches = cast(list[Branch], list(map.branches))
+    norms = [branch.operator.norm() for branch in branches]
+    shapes = None if input_shape is None else _state_shapes(map, input_shape)
+    slopes = map.coupling.slopes(len(branches), shapes)
+    rows = slopes.size.sum(1).tolist()
+    contraction = max(w**2 * row for w, row in zip(norms, rows, strict=True))
+    w = torch.tensor(norms, dtype=torch.float64)
+    upward = slopes.upward * w[:, None] * w
+    known = bool(upward.isfinite().all())
+    convexity = 1 - float(torch.linalg.eigvalsh(upward)[-1]) if known else -math.inf
+    injected = math.hypot(*(branch.injection.norm() for branch in branches))
+    condition = "G strongly convex in y"
+    if shapes is None and not known:
+        condition += "; needs input_shape"
+    return LayerBounds(
+        contraction,
+        "in the norm of the largest branch",
+        convexity,
+        math.inf,
+        contraction < 1 or convexity > 0,
+        (condition, "1 - |W|^2 times the coupling's slope upwards"),
+        tuple(norms),
+        injected / convexity if convexity > 0 else math.inf,
+        (condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
+    )
+
+
+def _state_shapes(map: Branches, input_shape: Shape) -> list[Shape]:
+    return map.bind(next(map.parameters()).new_zeros(1, *input_shape)).shapes()
+
+
+def _monotone(map: Monotone) -> LayerBounds:
+    contraction = abs(1 - map.modulus) + map.symmetric.norm() ** 2 + 2 * map.skew.norm()
+    return LayerBounds(
+        contraction,
+        "|W| and the activation is 1-Lipschitz",
+        map.modulus,
+        map.lipschitz(),
+        True,
+        ("I - W strongly monotone", "by the form of W, for all weights"),
+        (1.0,),
+        1 / map.modulus,
+        ("I - W strongly monotone", True, "1 / modulus"),
+    )
