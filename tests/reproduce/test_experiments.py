@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -31,6 +32,8 @@ from opteq.reproduce.experiment import (
 from opteq.reproduce.registry import EXPERIMENTS, experiment
 from opteq.reproduce.run import Plan, recipes_of, reproduce, run_folder
 from opteq.reproduce.tiny import FAMILIES, tiny_recipe
+from opteq.theory import stretch
+from opteq.theory.robustness import withstands_all
 from opteq.train.build import shaped_model
 from opteq.train.progress import Progress
 from opteq.train.recipe import load_recipe
@@ -72,7 +75,12 @@ def quick_attacks(monkeypatch):
         found = under_attack(model, batches, short)
         return [replace(one, attack=own) for one, own in zip(found, chosen, strict=True)]
 
+    def short(model, x, labels, radius, *, steps):
+        return withstands_all(model, x, labels, radius, steps=2)
+
     monkeypatch.setattr("opteq.reproduce.measures.under_attack", few)
+    monkeypatch.setattr("opteq.reproduce.measures.withstands_all", short)
+    monkeypatch.setattr("opteq.reproduce.measures.stretch", partial(stretch, rounds=2))
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +104,8 @@ ROWS = {
     "mopteq-f4": ["lambda 0.01, sign", "lambda 1, sign", "lambda 0.1, sign", "lambda 0.1, smooth"],
     "mopteq-t5": ["PGD-3 training", "GEQ, gate off, PGD-3 training"],
     "ours-where": ["GEQ", "GEQ, gate off", "GEQ, 200 images", "ResNet"],
+    "ours-certificates": ["MOptEq", "GEQ, map applied once", "deep OptEq, free"],
+    "ours-tradeoff": ["GEQ, |W| <= 1.48, margin 1", "OptEq, |W| <= 0.3, margin 4"],
     "geq-f2": ["MOptEq", "GEQ", "GEQ, gate off"],
     "opteq-t8": ["unrolled, K = 20", "implicit, tolerance 1e-3", "phantom"],
     "opteq-t10": ["deep OptEq", "GEQ", "FCN"],
@@ -126,7 +136,8 @@ def test_every_row_makes_a_model(name):
 
 
 def test_every_id_is_there():
-    assert list(TITLES) == [*PAPERS, "ours-gate", "ours-depth", "ours-where"]
+    ours = ["gate", "depth", "where", "certificates", "tradeoff"]
+    assert list(TITLES) == [*PAPERS, *(f"ours-{name}" for name in ours)]
     assert set(EXPERIMENTS) == set(TITLES)
     with pytest.raises(UnknownOptionError, match="geq-t1"):
         experiment("geq-t11")
@@ -194,7 +205,7 @@ def test_published_figures_are_those_of_the_recipes():
 
 def test_controls_stand_in_every_comparison():
     for name, one in EXPERIMENTS.items():
-        if name in ("mopteq-f4", "kerdeq-f3", "ours-gate", "ours-depth"):
+        if name in ("mopteq-f4", "kerdeq-f3", "ours-gate", "ours-depth", "ours-tradeoff"):
             continue  # what varies there is the gate, the depth or the solver itself
         assert any(row.control for row in one.rows) or name == "ours-where", name
 

@@ -21,8 +21,8 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 class Slopes(NamedTuple):
-    """Bounds on the second derivative of an energy between each two branches, (L, L) in float64;
-    inf where none is known."""
+    """Bounds on the second derivative of an energy between each two branches, (L, L) in float64 on
+    the CPU; inf where none is known."""
 
     size: Tensor
     """|h_i(z) - h_i(z')| <= sum over j of size_ij |z_j - z'_j|."""
@@ -59,7 +59,7 @@ class Independent(Coupling):
         return states[i]
 
     def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
-        eye = torch.eye(count, dtype=torch.float64)
+        eye = torch.eye(count, dtype=torch.float64, device="cpu")
         return Slopes(eye, eye)
 
 
@@ -115,13 +115,13 @@ class HeritageDiversity(Coupling):
         sign, entries in [-1, 1] and 0 on the diagonal, the second derivative of -D is
         -phi''(M) (grad M)^2, which is not positive, and -t times the bilinear form M, whose norm is
         at most (channels - 1)/r."""
-        ring = torch.zeros(count, count, dtype=torch.float64)
+        ring = torch.zeros(count, count, dtype=torch.float64, device="cpu")
         for i in range(count):
             j = (i + 1) % count
             gain = 1.0 if shapes is None else _resampling_norm(shapes[i], shapes[j])
             ring[i, j] += gain / 2
             ring[j, i] += gain / 2
-        own = ring if self.heritage else torch.eye(count, dtype=torch.float64)
+        own = ring if self.heritage else torch.eye(count, dtype=torch.float64, device="cpu")
         if not self._diverse:
             return Slopes(own, own)
         nothing = torch.full_like(own, math.inf)

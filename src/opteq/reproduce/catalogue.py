@@ -31,4 +31,6 @@ TITLES = {
     "ours-gate": "where the Gaussian gate earns its cost: gamma from 0 up",
     "ours-depth": "1, 2, 5, 10 applications of the map, and the equilibrium",
     "ours-where": "gate and equilibrium: calibration, unknown classes, corruption, attack",
+    "ours-certificates": "what is proved of each family, and certified against attacked accuracy",
+    "ours-tradeoff": "accuracy against certified accuracy, GEQ and OptEq at equal size",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,8 @@ from opteq.reproduce.experiment import (
     Values,
     Verdict,
 )
+from opteq.theory import certificate, precise, stretch
+from opteq.theory.robustness import exact_radius, withstands_all
 from opteq.train.attack import Attack
 
 
@@ -111,6 +114,36 @@ def attacks(*chosen: Attack, most: int = 200) -> Measure:
             found[f"{name}_uniform"] = one.accuracy[UNIFORM]
             found[f"{name}_signs"] = one.accuracy[SIGNS]
         return found
+
+    return measure
+
+
+def certificates(radii: tuple[float, ...], *, most: int, steps: int | None = None) -> Measure:
+    """What is proved of the model, the largest stretch found from image to logits, and certified
+    accuracy on the first images; with `steps` also what attacks of so many leave. What is infinite
+    is left out."""
+
+    def measure(run: Trained) -> Values:
+        x, y = images_of(run, most)
+        x = x.float() / 255
+        cert = certificate(run.model)
+        claims = {claim.name: float(claim.value) for claim in cert.claims}
+        radius = exact_radius(run.model, x, y)
+        torch.manual_seed(run.recipe.seed)
+        found: Values = {
+            "clean": float((radius > 0).double().mean()),
+            "unique": float(cert.unique),
+            "contraction": cert.contraction,
+            "modulus": claims["modulus of strong convexity, worst layer"],
+            "lipschitz": cert.lipschitz,
+            "stretch": float(stretch(precise(run.model), x[:32].double()).max()),
+        }
+        for r in radii:
+            found[f"certified_{r:g}"] = float((radius >= r).double().mean())
+            if steps is not None:
+                held = withstands_all(run.model, x, y, r, steps=steps)
+                found[f"attacked_{r:g}"] = float(held.double().mean())
+        return {k: v for k, v in found.items() if isinstance(v, list) or math.isfinite(v)}
 
     return measure
 

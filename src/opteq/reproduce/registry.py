@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opteq.errors import UnknownOptionError, nearest
+from opteq.reproduce.certificates import CERTIFICATE_EXPERIMENTS
 from opteq.reproduce.experiment import Experiment
 from opteq.reproduce.geq import GEQ_EXPERIMENTS
 from opteq.reproduce.mopteq import MOPTEQ_EXPERIMENTS
@@ -14,6 +15,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **OPTEQ_EXPERIMENTS,
     **MOPTEQ_EXPERIMENTS,
     **OUR_EXPERIMENTS,
+    **CERTIFICATE_EXPERIMENTS,
 }
 
 

@@ -23,12 +23,20 @@ _DIGITS = {
     "ode": "neural_ode_digits",
     "augmented_ode": "augmented_ode_digits",
     "tied": "tied_digits",
+    "geq_certified": "geq_digits_certified",
+    "opteq_certified": "opteq_digits_certified",
+    "deep_certified": "deep_opteq_digits_certified",
+    "mopteq_certified": "mopteq_digits_certified",
 }
 _MAIN = ("geq", "opteq", "deep", "mopteq", "resnet")
+_CERTIFIED = ("geq", "opteq", "deep", "mopteq")
 _PREFIX = {"deep": "deep_opteq"}
 FAMILIES: dict[str, dict[str, str]] = {
     "digits": _DIGITS,
-    "fashion-mnist": {f: f"{_PREFIX.get(f, f)}_fashion" for f in _MAIN},
+    "fashion-mnist": {
+        **{f: f"{_PREFIX.get(f, f)}_fashion" for f in _MAIN},
+        **{f"{f}_certified": f"{_PREFIX.get(f, f)}_fashion_certified" for f in _CERTIFIED},
+    },
     "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
     "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
     "pairs": {"fcn": "fcn_pairs_tiny", "opteq": "opteq_pairs_tiny", "geq": "geq_pairs_tiny"},

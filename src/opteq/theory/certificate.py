@@ -14,7 +14,7 @@ from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Single
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.theory.claim import Certificate, Claim
-from opteq.theory.layers import LayerBounds, Shape, layer_bounds
+from opteq.theory.layers import LayerBounds, Shape, as_computed, layer_bounds
 from opteq.theory.modules import module_lipschitz, pooling_norm
 from opteq.theory.rates import rate_claims
 
@@ -53,7 +53,7 @@ def certificate(
 
 
 def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
-    found = layer_bounds(layer.map, input_shape)
+    found = as_computed(layer, layer_bounds(layer.map, input_shape))
     claims = [
         Claim(
             "contraction factor of the map",
@@ -94,7 +94,10 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
         features = _features(model, image_shape)
         parts = model.body.parts(features)
         layers, inputs = [p[0] for p in parts], [tuple(p[1].shape[1:]) for p in parts]
-    found = [layer_bounds(layer.map, shape) for layer, shape in zip(layers, inputs, strict=True)]
+    found = [
+        as_computed(layer, layer_bounds(layer.map, shape))
+        for layer, shape in zip(layers, inputs, strict=True)
+    ]
     contraction = max(part.contraction for part in found)
     unique = all(part.unique for part in found)
     convexity = min(part.convexity for part in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -15,8 +15,11 @@ from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
+from opteq.gradient import Unrolled
+from opteq.layer import Equilibrium
 from opteq.problem import Gaussian, Linear, PatchGaussian
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
+from opteq.solve import SAM, ForwardBackward, PeacemanRachford
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz
 
@@ -41,6 +44,8 @@ class LayerBounds:
     """How far each part of the state (one, or one a branch) can move for an injection that moves by
     1, in units of `driven`: the parts together move by at most |(parts)| driven."""
     driven: float
+    pushed: float
+    """How far one application of the map moves for an input that moves by 1, at a fixed state."""
     how: tuple[str, bool, str]
     """Condition, whether it holds, and reference of the Lipschitz constant."""
 
@@ -66,9 +71,11 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
         return _monotone(map)
     curvature = _chain_curvature(map) if isinstance(map, Chain) else map.curvature()
     contraction = largest(curvature.contraction)
-    driven, how = math.inf, ("a map with a known bound", False, "problems, chains, branches")
+    pushed, driven = math.inf, math.inf
+    how = ("a map with a known bound", False, "problems, chains, branches")
     if isinstance(map, Chain) and map.regularizer is None:
-        driven, how = _through_chain(map)
+        pushed, how = _through_chain(map)
+        driven = pushed / (1 - contraction) if contraction < 1 else math.inf
     return LayerBounds(
         contraction,
         "product of the units' constants",
@@ -78,8 +85,32 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
         ("contraction", "Banach's theorem"),
         (1.0,),
         driven,
+        pushed,
         how,
     )
+
+
+def as_computed(layer: Equilibrium, bounds: LayerBounds) -> LayerBounds:
+    """The bounds of what the layer returns: of its equilibrium, or where it is by its gradient rule
+    K applications of its map from 0, z <- (1 - d) z + d T(z), of these:
+    d p (1 + a + ... + a^(K - 1)), a = 1 - d + d c, with c and p the constants of T in z and u."""
+    rule = layer.gradient
+    if not rule.is_forward_pass:
+        return bounds
+    plain = (
+        isinstance(rule, Unrolled)
+        and not isinstance(layer.solver, (ForwardBackward, PeacemanRachford, SAM))
+        and not (isinstance(layer.map, Chain) and layer.map.start_at == "features")
+        and math.isfinite(bounds.contraction * bounds.pushed)
+    )
+    if not plain:
+        how = ("unrolled plain steps", False, "no bound is known for this rule")
+        return replace(bounds, parts=(1.0,), driven=math.inf, how=how)
+    assert isinstance(rule, Unrolled)
+    factor = 1 - rule.damping + rule.damping * bounds.contraction
+    total = rule.damping * bounds.pushed * sum(factor**k for k in range(rule.steps))
+    how = (f"{rule.steps} applications from 0", True, "sum of their constants")
+    return replace(bounds, driven=total, how=how)
 
 
 def _proximal(map: Proximal) -> LayerBounds:
@@ -98,6 +129,7 @@ def _proximal(map: Proximal) -> LayerBounds:
         ),
         (1.0,),
         lipschitz,
+        _pushed(map),
         how,
     )
 
@@ -142,6 +174,17 @@ def _lipschitz(map: Proximal) -> tuple[float, tuple[str, bool, str]]:
     return bound, (condition, math.isfinite(bound), "sector bound, any gamma")
 
 
+def _pushed(map: Proximal) -> float:
+    similarity = map.problem.similarity
+    if isinstance(similarity, Linear):
+        return 1.0
+    if isinstance(similarity, Gaussian):
+        return similarity.operator.norm()
+    if isinstance(similarity, PatchGaussian):
+        return similarity.operator.norm() * similarity.projection.norm() ** 2
+    return math.inf
+
+
 def _chain_curvature(chain: Chain) -> Curvature:
     factor = math.prod(_unit(unit) for unit in cast(list[Unit], list(chain.units)))
     if chain.regularizer is not None:
@@ -158,7 +201,8 @@ def _unit(unit: Unit) -> float:
 
 
 def _through_chain(chain: Chain) -> tuple[float, tuple[str, bool, str]]:
-    """T = f_L o ... o f_1: what enters at unit l is passed on by those after it."""
+    """T = f_L o ... o f_1: what enters at unit l is passed on by those after it. The constant of
+    one application, and (condition, holds, reference) of that of the equilibrium."""
     reached, factor = 0.0, 1.0
     for unit in cast(list[Unit], list(chain.units)):
         if unit.change is not None or unit.mixing is not None:
@@ -167,8 +211,8 @@ def _through_chain(chain: Chain) -> tuple[float, tuple[str, bool, str]]:
         own = _unit(unit)
         reached = own * reached + alpha * norm * module_lipschitz(unit.injection)
         factor *= own
-    bound = reached / (1 - factor) if factor < 1 else math.inf
-    return bound, ("product of the units' constants < 1", factor < 1, "chain rule, |W_l| and |U_l|")
+    condition = ("product of the units' constants < 1", factor < 1, "chain rule, |W_l| and |U_l|")
+    return reached, condition
 
 
 def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
@@ -201,6 +245,7 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
         (condition, "1 - |W|^2 times the coupling's slope upwards"),
         tuple(norms),
         injected / convexity if convexity > 0 else math.inf,
+        math.inf,
         (condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
     )
 
@@ -220,5 +265,6 @@ def _monotone(map: Monotone) -> LayerBounds:
         ("I - W strongly monotone", "by the form of W, for all weights"),
         (1.0,),
         1 / map.modulus,
+        1.0,
         ("I - W strongly monotone", True, "1 / modulus"),
     )

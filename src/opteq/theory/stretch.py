@@ -57,10 +57,11 @@ def stretch(
 
 def precise(module: Module, *, tol: float = 1e-10, max_steps: int = 1000) -> Module:
     """A copy in float64 and in evaluation whose equilibria are solved to `tol` and differentiated
-    exactly, so that small differences of its outputs can be trusted."""
+    exactly, so that small differences of its outputs can be trusted. Layers that are so many
+    unrolled steps stay what they are."""
     twin = copy.deepcopy(module).double().eval()
     for layer in twin.modules():
-        if isinstance(layer, Equilibrium):
+        if isinstance(layer, Equilibrium) and not layer.gradient.is_forward_pass:
             layer.solver = replace(layer.solver, tol=tol, max_steps=max_steps)
             layer.gradient = Implicit()
     return twin
