@@ -1,0 +1,64 @@
+"""The script that attacks every bound: the short form, and that it would notice a wrong one."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reliability" / "certificates.py"
+QUICK = ("contraction*", "modulus*", "distance*", "evaluations*", "ordinary*", "proposition*")
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("certificates", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(text):
+    """(tries, violations, best / bound) by name."""
+    found = {}
+    for line in text.splitlines()[1:-1]:
+        name, numbers = line[:54].strip(), line[54:].split()
+        found[name] = int(numbers[0].replace(",", "")), int(numbers[1]), float(numbers[2])
+    return found
+
+
+def test_no_bound_is_violated(script, capsys):
+    assert script.main([*QUICK, "--tries", "100"]) == 0
+    found = rows(capsys.readouterr().out)
+    assert len(found) > 25
+    assert all(tries >= 80 and violations == 0 for tries, violations, _ in found.values())
+    # The attacks are worth their name: some bounds are reached.
+    assert sum(best > 0.9 for _, _, best in found.values()) >= 5
+
+
+def test_the_sector_bound_is_sharp_within_one_percent(script, capsys):
+    assert script.main(["sector bound, |W| = 0.9*", "--tries", "1000"]) == 0
+    ((_, violations, best),) = rows(capsys.readouterr().out).values()
+    assert violations == 0
+    assert best > 0.99
+
+
+@pytest.mark.parametrize(
+    ("pattern", "field", "factor"),
+    [
+        ("contraction: linear", "contraction", 0.9),
+        ("contraction: chain", "contraction", 0.5),
+        ("modulus: monotone", "convexity", 1.2),
+        ("modulus: Gaussian", "convexity", 1.2),
+    ],
+)
+def test_a_wrong_bound_is_noticed(script, capsys, monkeypatch, pattern, field, factor):
+    right = script.layer_bounds
+
+    def wrong(*arguments):
+        found = right(*arguments)
+        return replace(found, **{field: factor * getattr(found, field)})
+
+    monkeypatch.setattr(script, "layer_bounds", wrong)
+    assert script.main([pattern, "--tries", "400"]) == 1
+    capsys.readouterr()
