@@ -177,6 +177,24 @@ def test_what_is_done_is_not_done_again(shared, tmp_path):
     assert third.table == first.table
 
 
+def test_runs_that_differ_lie_apart(tmp_path):
+    """By model, options, training, data and seed; what is said at its default does not count."""
+    changes = [
+        [],
+        ["model.options.gamma=0.5"],
+        ["model.options.gamma=0.6"],
+        ["train.epochs=3"],
+        ["train.loss.margin=2"],
+        ["data.limit_train=100"],
+        ["seed=1"],
+    ]
+    folders = [run_folder(tmp_path, load_recipe("geq_digits", c)).path for c in changes]
+    folders.append(run_folder(tmp_path, load_recipe("opteq_digits")).path)
+    assert len(set(folders)) == len(folders)
+    plain = run_folder(tmp_path, load_recipe("geq_digits", ["train.loss.margin=0"])).path
+    assert plain == folders[0]
+
+
 def test_paper_scale_has_a_recipe_for_every_published_row():
     """Rows with a published figure exist at the papers' scale, or are the small form of such."""
     for name, one in EXPERIMENTS.items():

@@ -162,6 +162,50 @@ def test_margin_bound_falls_with_data_and_says_when_it_means_nothing():
     assert outside.value == math.inf
 
 
+def test_values_of_propositions_2_and_3_worked_by_hand():
+    """mu = 1/2, m = 1/4, B = 1, h = 10, squares 3, 1,000 images, margin 2, confidence 0.95."""
+    numbers = {
+        "mu": 0.5,
+        "m": 0.25,
+        "inputs": 1.0,
+        "width": 10,
+        "weights": 3.0,
+        "samples": 1000,
+        "margin": 2.0,
+    }
+    chance = math.log(1000 * 1000**0.5 / 0.05) / 1000
+    # OptEq: 2 mu^3 (B + 1) = 1/2, 2 (1 - m) mu (B + 1) = 3/2, (1 - m)^2 = 9/16.
+    top = 0.5 + 1.5 + 0.5625
+    expected = 160 * math.log(240) * top**2 * 3 / (4 * 0.75**4 * 1000)
+    assert margin_bound(**numbers).value == pytest.approx(math.sqrt(expected + chance))
+    # GEQ, beta = 1/2: 2 beta mu^4 (B + 1) = 1/8, 2 (2 mu beta + 1)(7/8) mu (B + 1) = 21/8, 49/64.
+    top = 0.125 + 2.625 + 0.765625
+    expected = 160 * math.log(240) * top**2 * 3 / (4 * 0.875**4 * 1000)
+    found = margin_bound(**numbers, beta=0.5)
+    assert found.value == pytest.approx(math.sqrt(expected + chance))
+    assert found.holds
+    # Proposition 3: OptEq mu/(1 - mu^2) = 2/3; GEQ with gamma = 1/4: pull = 1/8 + 1/16 = 3/16.
+    assert lipschitz_bound(mu=0.5, inputs=1.0).value == pytest.approx(2 / 3)
+    bound = lipschitz_bound(mu=0.5, inputs=1.0, beta=0.5, gamma=0.25)
+    assert bound.value == pytest.approx(3 / 13)
+    assert bound.holds
+
+
+def test_the_gap_that_proposition_2_bounds():
+    from opteq.theory.evaluated import margin_gap
+
+    logits = torch.tensor([[3.0, 0.0], [0.5, 0.0], [0.0, 1.0]])
+
+    def model(x):
+        return logits[x]
+
+    labels = torch.tensor([0, 0, 0])
+    every = torch.arange(3)
+    # One of three is wrong, two of three do not lead by 1.
+    gap = margin_gap(model, (every, labels), (every, labels), margin=1.0)
+    assert gap == pytest.approx(1 / 3 - 2 / 3)
+
+
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
 def test_propositions_of_models():
     from opteq.theory.evaluated import propositions_of, propositions_table
@@ -171,7 +215,7 @@ def test_propositions_of_models():
     options = {"certified": True, "head_norm": 0.9}
     geq = opteq.create_model("geq_digits", gamma=1e-4, **options).eval()
     found = propositions_of(geq, x, samples=1000)
-    assert [name for name, _ in found] == ["branch 1"] * 5 + ["branch 2"] * 5
+    assert [name for name, _ in found] == ["branch 1"] * 7 + ["branch 2"] * 7
     by_name = {bound.name: bound for name, bound in found if name == "branch 1"}
     ours = by_name["ours, features to equilibrium"]
     assert ours.holds
@@ -183,8 +227,17 @@ def test_propositions_of_models():
     distance = (features[1:] - features[:-1]).flatten(1).norm(dim=1)
     assert bool((moved <= ours.value * distance * (1 + 1e-3)).all())
     assert by_name["proposition 2, generalisation gap"].value > 1
+    assert 0 < ours.measured <= ours.value
+    kappa = by_name["proposition 4, GEQ"]
+    assert 0 < kappa.measured <= kappa.value
+    assert by_name["remark 3, distance from which GEQ's is less"].value == math.inf  # U is wide
     single = opteq.create_model("opteq_single_digits", **options).eval()
-    (gap, bound, own) = (each for _, each in propositions_of(single, x, samples=1000))
+    of_single = propositions_of(single, x, samples=1000, gap=0.25)
+    (gap, bound, own, kappa) = (each for _, each in of_single)
+    assert gap.measured == 0.25
+    assert 0 < own.measured <= own.value
+    assert kappa.name == "proposition 4, OptEq"
+    assert 0 < kappa.measured <= kappa.value
     assert gap.name.startswith("proposition 2")
     assert own.value <= bound.value * 1.01  # mu bounds each of the norms that ours has
     assert propositions_of(opteq.create_model("mopteq_digits").eval(), x, samples=9) == []

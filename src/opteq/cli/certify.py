@@ -23,7 +23,6 @@ def certify(
     the truth lies between."""
     import warnings
 
-    import torch
     from rich.console import Console
 
     from opteq.errors import NotConvergedWarning
@@ -31,7 +30,7 @@ def certify(
     from opteq.models.classifier import Classifier
     from opteq.report.certify import robust_lines, write_robust
     from opteq.theory import certificate
-    from opteq.theory.evaluated import propositions_of, propositions_table
+    from opteq.theory.evaluated import margin_gap, propositions_of, propositions_table
     from opteq.theory.robustness import robust_accuracy
 
     console = Console()
@@ -39,9 +38,11 @@ def certify(
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
     if isinstance(model, Classifier):
-        few = range(min(limit, 200, len(data.test)))
-        images = torch.stack([data.test.read(i)[0] for i in few]).to(model.pixel_mean) / 255
-        found = propositions_of(model, images, samples=len(data.train))
+        few = min(limit, 200)
+        (x, y), (learnt, known) = data.test.first(few), data.train.first(few)
+        x, learnt = (images.to(model.pixel_mean) / 255 for images in (x, learnt))
+        gap = margin_gap(model, (learnt, known.to(x.device)), (x, y.to(x.device)))
+        found = propositions_of(model, x, samples=len(data.train), gap=gap)
         if found:
             text = propositions_table(found).markdown()
             console.print(

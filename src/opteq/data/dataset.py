@@ -39,6 +39,11 @@ class ImageSet(ABC):
     def class_labels(self) -> Tensor:
         """(length,): the class of each image; for segmentation zeros."""
 
+    def first(self, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """The first images, or all, and their labels, each as one tensor."""
+        pairs = [self.read(i) for i in range(min(len(self), len(self) if count is None else count))]
+        return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+
 
 class MemoryImages(ImageSet):
     """All images in one tensor: batches are one indexing operation."""

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from opteq.data.corruption import SEVERITIES
 from opteq.data.dataset import Data
-from opteq.data.splits import limited
 from opteq.errors import OptionError
 from opteq.evaluate.attack import STANDARD, under_attack
 from opteq.evaluate.convergence import convergence, plain
@@ -41,10 +39,8 @@ class Subject:
 
     def images(self, most: int) -> tuple[Tensor, Tensor]:
         """The first test images in uint8, at most so many, with labels."""
-        chosen = limited(self.data.test, min(most, self.limit or most))
-        pairs = [chosen.read(i) for i in range(len(chosen))]
+        x, y = self.data.test.first(min(most, self.limit or most))
         device = self.model.pixel_mean.device
-        x, y = (torch.stack(list(part)) for part in zip(*pairs, strict=True))
         return x.to(device), y.to(device)
 
 

@@ -14,8 +14,8 @@ from opteq.train.checkpoint import write_atomically
 def robust_lines(found: RobustAccuracy) -> list[str]:
     """As Markdown."""
     lines = [
-        f"Lipschitz constant {found.lipschitz:.4g}, clean accuracy {100 * found.clean:.1f}%, "
-        f"median certified radius {found.median_radius:.3g}",
+        f"Lipschitz constant {found.lipschitz:.4g} (attacks reached {found.stretch:.3g}), clean "
+        f"accuracy {100 * found.clean:.1f}%, median certified radius {found.median_radius:.3g}",
         "",
         "| radius | certified % | under attack % |",
         "|--------|-------------|----------------|",

@@ -57,10 +57,8 @@ class Sample:
 def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
     """The first test images of different classes, and one that the model gets wrong if there is
     one among the first hundreds."""
-    first = min(512, len(data.test))
-    pairs = [data.test.read(i) for i in range(first)]
-    x = torch.stack([image for image, _ in pairs]).float() / 255
-    labels = torch.stack([label for _, label in pairs])
+    images, labels = data.test.first(512)
+    x = images.float() / 255
     device = model.pixel_mean.device
     with traced(model), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from opteq.data.splits import limited
 from opteq.evaluate.attack import SIGNS, UNIFORM, WORST, rules_for, under_attack
 from opteq.evaluate.calibration import calibration_figures, prediction_divergence
 from opteq.evaluate.convergence import convergence, mean_steps, plain
@@ -38,9 +37,7 @@ from opteq.train.attack import Attack
 def images_of(run: Trained, most: int | None = None) -> tuple[Tensor, Tensor]:
     """Images in uint8 and labels: all test images, or the first."""
     counts = [n for n in (run.limit, most) if n is not None]
-    images = limited(run.data.test, min(counts) if counts else None)
-    pairs = [images.read(i) for i in range(len(images))]
-    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    return run.data.test.first(min(counts) if counts else None)
 
 
 def accuracy(run: Trained) -> Values:

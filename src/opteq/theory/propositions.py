@@ -26,6 +26,8 @@ class Bound:
     value: float
     condition: str
     holds: bool
+    measured: float | None = None
+    """What it bounds, as found at a model."""
 
 
 def truncated_kernel(a: Tensor, b: Tensor, gamma: float, terms: int) -> Tensor:

@@ -28,9 +28,11 @@ from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Network
 from opteq.theory.certificate import certificate
 from opteq.theory.modules import module_lipschitz
-from opteq.theory.stretch import precise
+from opteq.theory.stretch import precise, stretch
 
 Progress = Callable[[int], object]
+# Images from which the largest stretch is looked for.
+_STRETCHED = 16
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class RobustAccuracy:
     lipschitz: float
     median_radius: float
     """Of the correct predictions."""
+    stretch: float
+    """The largest that an attack found from image to logits: a lower bound of the constant."""
     images: int
 
 
@@ -114,7 +118,7 @@ def robust_accuracy(
     if not radii or any(not r > 0 for r in radii):
         raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
     lipschitz = certificate(model).lipschitz
-    found, held, count = [], [0] * len(radii), 0
+    found, held, count, largest = [], [0] * len(radii), 0, None
     for x, labels in batches:
         found.append(exact_radius(model, x, labels))
         for i, radius in enumerate(radii):
@@ -122,6 +126,8 @@ def robust_accuracy(
         count += len(x)
         if progress is not None:
             progress(count)
+        if largest is None:
+            largest = float(stretch(precise(model), x[:_STRETCHED].double()).max())
     radius = torch.cat(found)
     right = radius[radius > 0]
     return RobustAccuracy(
@@ -131,5 +137,6 @@ def robust_accuracy(
         len(right) / count,
         lipschitz,
         float(right.median()) if len(right) else 0.0,
+        largest or 0.0,
         count,
     )
