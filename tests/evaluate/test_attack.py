@@ -50,6 +50,24 @@ def geq():
     return trained("geq_digits", 60)
 
 
+def test_an_image_that_is_lost_on_the_way_is_lost(geq, monkeypatch):
+    """Also if the attack ends where the class is right again."""
+    model, x, _ = geq
+    with torch.no_grad():
+        logits = model(x[:3])
+    labels = logits.argmax(1)
+
+    def there_and_back(model, x, labels, attack, see):
+        wrong = logits.clone()
+        wrong[1, labels[1]] = -100.0
+        see(wrong)
+        see(logits)
+        return x
+
+    monkeypatch.setattr("opteq.evaluate.attack.projected_gradient", there_and_back)
+    assert withstands(model, x[:3], labels, Attack(0.1)).tolist() == [True, False, True]
+
+
 @pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.06), ("l2", 0.6)])
 def test_accuracy_is_that_of_foolbox_on_a_resnet(resnet, norm, epsilon):
     foolbox = pytest.importorskip("foolbox")

@@ -28,6 +28,7 @@ MODELS = {
         },
     ),
     "opteq": ("opteq_single_digits", {"channels": 16, "widths": (16,), "gradient": "one_step"}),
+    "mopteq": ("mopteq_digits", {"channels": 16, "middle": (8, 8, 16), "diversity_weight": 0.02}),
     "deep opteq": ("opteq_digits", {"norm_bound": 0.8, "gradient": "one_step"}),
 }
 

@@ -123,6 +123,54 @@ def test_branches_under_attack(coupling):
     assert 0.1 * bound < found <= bound
 
 
+@pytest.mark.parametrize("norms", [(0.9, 0.9), (0.9, 0.5)])
+def test_constants_of_branches_worked_by_hand(norms):
+    """W_i = w_i I, U_i = I, not coupled, positive: z_i = w_i g / (1 - w_i^2)."""
+
+    def eye(w):
+        return Conv2d.from_weight(
+            w * torch.eye(2, dtype=torch.float64)[:, :, None, None], padding=0
+        )
+
+    both = Branches([Branch(eye(w), eye(1.0)) for w in norms], coupling=Independent())
+    layer = opteq.Equilibrium(both, solver=Anderson(tol=1e-12), gradient=Implicit())
+    g = torch.rand(4, 2, 2, 2, dtype=torch.float64) + 1
+    found = layer_bounds(both, (2, 2, 2))
+    root, rest = math.sqrt(2), 1 - max(norms) ** 2
+    assert found.lipschitz == pytest.approx(max(norms) * root / rest)
+    assert found.fused([1, 2]) == pytest.approx(math.hypot(norms[0], 2 * norms[1]) * root / rest)
+    apart = float(stretch(lambda x: flat(layer(x)), g, stride=0).max())
+    exact = math.hypot(*(w / (1 - w**2) for w in norms))
+    assert apart == pytest.approx(exact, rel=1e-6)
+    together = float(stretch(lambda x: sum(layer(x)), g, stride=0).max())
+    assert together == pytest.approx(sum(w / (1 - w**2) for w in norms), rel=1e-6)
+    assert apart <= found.lipschitz * (1 + 1e-9)
+    assert together <= found.fused([1, 1]) * (1 + 1e-9)
+    if norms[0] == norms[1]:  # both bounds are reached
+        assert apart == pytest.approx(found.lipschitz, rel=1e-6)
+        assert together == pytest.approx(found.fused([1, 1]), rel=1e-6)
+
+
+@pytest.mark.parametrize("fusion", ["sum", "average"])
+def test_fusion_of_branches_in_a_model(fusion):
+    """From features to fused features: branches at 8, 4, 2 are copied by 1, 2, 4."""
+    torch.manual_seed(0)
+    model = opteq.create_model("mopteq_digits", certified=True, fusion=fusion)
+    cert = certificate(model, input_shape=(1, 8, 8))
+    (claim,) = [c for c in cert.claims if c.name.startswith("injections, equilibria")]
+    own = layer_bounds(model.body.layer.map, (24, 8, 8))
+    copies = [n * w for n, w in zip((1, 2, 4), own.parts, strict=True)]
+    expected = math.hypot(*copies) * own.driven / (3 if fusion == "average" else 1)
+    assert claim.value == pytest.approx(expected)
+    exact = precise(model)
+
+    def fused(features):
+        return exact.body(features)[0]
+
+    features = torch.randn(4, 24, 8, 8, dtype=torch.float64)
+    assert float(stretch(fused, features, rounds=10).max()) <= expected
+
+
 def test_branches_contract_in_the_norm_of_the_largest_branch_only():
     """One sweep, in sequence, of equal scales: the 2-norm of a difference can grow."""
     W = Conv2d.from_weight(0.97 * torch.eye(3, dtype=torch.float64)[:, :, None, None], padding=0)
