@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -251,7 +252,8 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
 
 
 def _state_shapes(map: Branches, input_shape: Shape) -> list[Shape]:
-    return map.bind(next(map.parameters()).new_zeros(1, *input_shape)).shapes()
+    weight = next(itertools.chain(map.parameters(), map.buffers()))
+    return map.bind(weight.new_zeros(1, *input_shape)).shapes()
 
 
 def _monotone(map: Monotone) -> LayerBounds:
