@@ -105,7 +105,7 @@ ROWS = {
     "mopteq-t5": ["PGD-3 training", "GEQ, gate off, PGD-3 training"],
     "ours-where": ["GEQ", "GEQ, gate off", "GEQ, 200 images", "ResNet"],
     "ours-certificates": ["MOptEq", "GEQ, map applied once", "deep OptEq, free"],
-    "ours-tradeoff": ["GEQ, |W| <= 1.48, margin 1", "OptEq, |W| <= 0.3, margin 4"],
+    "ours-tradeoff": ["GEQ, norm 1.48, margin 1", "OptEq, norm 0.3, margin 4"],
     "geq-f2": ["MOptEq", "GEQ", "GEQ, gate off"],
     "opteq-t8": ["unrolled, K = 20", "implicit, tolerance 1e-3", "phantom"],
     "opteq-t10": ["deep OptEq", "GEQ", "FCN"],
@@ -287,6 +287,7 @@ def test_pictures_are_drawn(tmp_path):
     matrix = torch.rand(4, 4).numpy()
     kinds = {
         "curves": Curves("t", "x", "y", {"a": Series([1, 2], [1, 2], [0.1, 0.1])}, log_y=True),
+        "pairs": Curves("t", "x", "y", {"a": Series([1], [1]), "b": Series([1], [2], partner="a")}),
         "dots": Dots("t", "x", {"a": [1.0, 2.0], "b": [3.0]}, {"a": 1.5}),
         "heat": HeatMaps("t", {"a": matrix, "b": matrix}),
         "tiles": Tiles("t", [[Tile("c", matrix), Tile("d", matrix, True)]]),
@@ -299,4 +300,5 @@ def test_pictures_are_drawn(tmp_path):
 def test_markdown_tables_line_up():
     text = Table("t", ("", "long header"), [["a", "1"], ["bb", "22"]]).markdown()
     assert len({len(line) for line in text.split("\n")}) == 1
+    assert "\\|W\\|" in Table("t", ("|W|",), [["1"]]).markdown()
     assert Row("x").published == {}

@@ -21,7 +21,7 @@ class Table:
 
     def markdown(self) -> str:
         """As GitHub shows tables, aligned for people who read the source."""
-        cells = [list(self.header), *self.rows]
+        cells = [[c.replace("|", "\\|") for c in row] for row in (self.header, *self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
         lines = [
             "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
@@ -38,6 +38,8 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     spread: Sequence[float] | None = None
+    partner: str | None = None
+    """The line with which it makes a pair: drawn in its colour, dashed."""
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,12 @@ def draw(picture: Picture) -> Any:
 def _curves(picture: Curves) -> Any:
     figure, axes = new_figure(8.6, 4.2) if picture.names else new_figure(7.6, 3.6)
     axis = axes[0, 0]
-    for i, (name, line) in enumerate(picture.series.items()):
+    single = [name for name, line in picture.series.items() if line.partner is None]
+    for name, line in picture.series.items():
+        i = single.index(line.partner or name)
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
         size = 0 if len(line.x) >= 30 else 6 if picture.names else 4
-        dashes = "-" if i < len(_COLOURS) else "--"
+        dashes = "-" if i < len(_COLOURS) and line.partner is None else "--"
         dashes = "none" if picture.names else dashes
         axis.plot(line.x, line.y, ls=dashes, marker=marker, ms=size, color=colour, label=name)
         if line.spread is not None:
