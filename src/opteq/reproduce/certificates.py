@@ -191,9 +191,9 @@ OURS_TRADEOFF = Experiment(
     ),
     pictures=_tradeoff_pictures,
     note=(
-        "GEQ and OptEq of equal size, trained with several bounds of the norm of W and margins in the "
-        "loss. "
-        "Beyond a norm of 1 OptEq has no guarantee and GEQ's is that its problem is strongly convex; "
+        "GEQ and OptEq of equal size, trained with several bounds of the norm of W and margins in "
+        "the loss. Beyond a norm of 1 OptEq has no guarantee, and GEQ's is that its problem is "
+        "strongly convex; "
         "its equilibria are then solved by forward-backward steps."
     ),
 )

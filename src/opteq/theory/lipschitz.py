@@ -4,17 +4,26 @@
 eigenvalues in the sector [-b, a]. For the Gaussian kernel r(q) = exp(-gamma |q|^2) q, a = 1 and
 b = 2 exp(-3/2), for every gamma.
 
-**Bound.** For two injections let dq = du - W dz and dr be the differences of the arguments and
-values of r. Three facts hold: <dz, W'dr - dz> >= 0 (the prox is firmly nonexpansive, so it moves
-along with its argument), (dr + b dq).(a dq - dr) >= 0 (the sector), and dz, W'dr, du are linked by
-dq = du - W dz. Adding the first and tau/2 times the second, and maximising over dr along the
-singular directions of W with square s in [0, w^2], gives
+**Bound.** Take two injections; dz, du, dq = du - W dz and dr are the differences of z, u, and of
+the arguments and values of r.
 
-    |dz|^2 <= L^2 |du|^2,   L^2 = max over s of  tau a b + tau^2 (c - 2 a b s)^2 / (4 D(s)),
-    c = a - b,   D(s) = tau (1 + a s)(1 - b s) - s > 0,
+- The prox is the gradient of a convex function with slope at most 1, so dz = M W'dr for a symmetric
+  M between 0 and the identity. With V = W sqrt(M), |V| <= |W|, that gives W dz = V V'dr and |dz| <=
+  |V'dr|.
+- The sector gives <dr + b dq, a dq - dr> >= 0.
 
-for each tau > 0; the least over tau is the bound. The maximum over s is at an end or at
-s = (4 a b tau + c (tau c - 1)) / (2 a b), where the derivative vanishes.
+So |dz|^2 <= |V'dr|^2 + tau <dr + b dq, a dq - dr> for each tau > 0, and with dq = du - V V'dr the
+right side is a sum over the singular directions of V: for one with square s in [0, w^2] and
+components rho of dr and p of du,
+
+    s rho^2 + tau (rho (1 - b s) + b p)(a p - (1 + a s) rho),
+
+a parabola in rho. Where D(s) = tau (1 + a s)(1 - b s) - s > 0 its maximum is L(s)^2 p^2 with
+
+    L(s)^2 = tau a b + tau^2 (c - 2 a b s)^2 / (4 D(s)),    c = a - b,
+
+so |dz| <= L |du| with the largest L(s); the least over tau is the bound. The maximum over s is at
+an end or at s = (4 a b tau + c (tau c - 1)) / (2 a b), where the derivative vanishes.
 """
 
 from __future__ import annotations
