@@ -33,7 +33,7 @@ from opteq.reproduce.registry import EXPERIMENTS, experiment
 from opteq.reproduce.run import Plan, recipes_of, reproduce, run_folder
 from opteq.reproduce.tiny import FAMILIES, tiny_recipe
 from opteq.theory import stretch
-from opteq.theory.robustness import withstands_all
+from opteq.theory.robustness import survivors
 from opteq.train.build import shaped_model
 from opteq.train.progress import Progress
 from opteq.train.recipe import load_recipe
@@ -75,11 +75,11 @@ def quick_attacks(monkeypatch):
         found = under_attack(model, batches, short)
         return [replace(one, attack=own) for one, own in zip(found, chosen, strict=True)]
 
-    def short(model, x, labels, radius, *, steps):
-        return withstands_all(model, x, labels, radius, steps=2)
+    def short(model, x, labels, radii, *, steps):
+        return survivors(model, x, labels, radii, steps=2)
 
     monkeypatch.setattr("opteq.reproduce.measures.under_attack", few)
-    monkeypatch.setattr("opteq.reproduce.measures.withstands_all", short)
+    monkeypatch.setattr("opteq.reproduce.measures.survivors", short)
     monkeypatch.setattr("opteq.reproduce.measures.stretch", partial(stretch, rounds=2))
 
 

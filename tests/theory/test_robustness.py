@@ -8,7 +8,7 @@ import torch
 import opteq
 from opteq.errors import OptionError
 from opteq.theory import certificate
-from opteq.theory.robustness import certified_radius, robust_accuracy, withstands_all
+from opteq.theory.robustness import certified_radius, robust_accuracy, survivors, withstands_all
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,20 @@ def test_the_truth_lies_between(trained):
     assert list(found.attacked) == sorted(found.attacked, reverse=True)
     assert found.attacked[-1] < found.clean  # the attack is one
     assert found.certified[0] > 0.5 > found.certified[-1]  # and so is the certificate
+
+
+def test_survivors_are_those_of_each_radius(trained):
+    """And fewer for a larger radius; what is wrong from the start is lost at all."""
+    model, images, labels = trained
+    labels = labels.clone()
+    with torch.no_grad():
+        labels[0] = (model(images[:1]).argmax(1) + 1) % 10
+    small, large = survivors(model, images[:12], labels[:12], (0.05, 1.0), steps=3)
+    assert not small[0]
+    assert bool((small | ~large).all())
+    assert int(small.sum()) > int(large.sum())
+    alone = withstands_all(model, images[:12], labels[:12], 0.05, steps=3)
+    assert int((alone != small).sum()) <= 1  # random starts
 
 
 def test_radius_is_that_of_a_linear_classifier():

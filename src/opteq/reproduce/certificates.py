@@ -92,7 +92,7 @@ OURS_CERTIFICATES = Experiment(
         "Models made to be certified (stem, injections and head that cannot stretch, |W| at most "
         "0.95, a margin in the loss) and, as controls, the same families with free stems and "
         "normalisation. A dash: nothing is proved. The constant is from image to logits; attacked "
-        "is the largest stretch that gradient ascent found from 32 images. Radii are in the 2-norm "
+        "is the largest stretch that gradient ascent found from 16 images. Radii are in the 2-norm "
         "of pixels in [0, 1]; the true accuracy lies between certified and attacked (100 images)."
     ),
 )

@@ -30,7 +30,7 @@ from opteq.reproduce.experiment import (
     Verdict,
 )
 from opteq.theory import certificate, precise, stretch
-from opteq.theory.robustness import exact_radius, withstands_all
+from opteq.theory.robustness import exact_radius, survivors
 from opteq.train.attack import Attack
 
 
@@ -133,13 +133,16 @@ def certificates(radii: tuple[float, ...], *, most: int, steps: int | None = Non
             "contraction": cert.contraction,
             "modulus": claims["modulus of strong convexity, worst layer"],
             "lipschitz": cert.lipschitz,
-            "stretch": float(stretch(precise(run.model), x[:32].double()).max()),
+            "stretch": float(stretch(precise(run.model), x[:16].double()).max()),
         }
         for r in radii:
             found[f"certified_{r:g}"] = float((radius >= r).double().mean())
-            if steps is not None:
-                held = withstands_all(run.model, x, y, r, steps=steps)
-                found[f"attacked_{r:g}"] = float(held.double().mean())
+        if steps is not None:
+            held = survivors(run.model, x, y, radii, steps=steps)
+            found |= {
+                f"attacked_{r:g}": float(alive.double().mean())
+                for r, alive in zip(radii, held, strict=True)
+            }
         return {k: v for k, v in found.items() if isinstance(v, list) or math.isfinite(v)}
 
     return measure

@@ -95,12 +95,25 @@ def withstands_all(
     model: Network, x: Tensor, labels: Tensor, radius: float, *, steps: int = 20
 ) -> Tensor:
     """Which images keep their class under the strongest attacks within `radius` (2-norm)."""
-    found = [
-        withstands(model, x, labels, attack, rule)
-        for attack in strongest_l2(radius, steps)
-        for rule in rules_for(model).values()
-    ]
-    return torch.stack(found).all(0)
+    return survivors(model, x, labels, (radius,), steps=steps)[0]
+
+
+def survivors(
+    model: Network, x: Tensor, labels: Tensor, radii: Sequence[float], *, steps: int = 20
+) -> list[Tensor]:
+    """`withstands_all` for each of several radii in rising order. What is lost once is not attacked
+    again: a change that is found within one radius lies within all larger ones."""
+    with torch.no_grad():
+        alive = model(x).argmax(1) == labels
+    found = []
+    for radius in radii:
+        for attack in strongest_l2(radius, steps):
+            for rule in rules_for(model).values():
+                left = alive.nonzero()[:, 0]
+                if len(left):
+                    alive[left] = withstands(model, x[left], labels[left], attack, rule)
+        found.append(alive.clone())
+    return found
 
 
 def robust_accuracy(
@@ -117,12 +130,13 @@ def robust_accuracy(
         raise OptionError("The model is in training mode.", "Call model.eval() first.")
     if not radii or any(not r > 0 for r in radii):
         raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
+    radii = sorted(radii)
     lipschitz = certificate(model).lipschitz
     found, held, count, largest = [], [0] * len(radii), 0, None
     for x, labels in batches:
         found.append(exact_radius(model, x, labels))
-        for i, radius in enumerate(radii):
-            held[i] += int(withstands_all(model, x, labels, radius, steps=steps).sum())
+        for i, alive in enumerate(survivors(model, x, labels, radii, steps=steps)):
+            held[i] += int(alive.sum())
         count += len(x)
         if progress is not None:
             progress(count)
