@@ -77,16 +77,11 @@ class BoundedHead(nn.Module):
 
 
 def bounded_classifier(
-    body: Body,
-    *,
-    in_channels: int,
-    channels: int,
-    classes: int,
-    reductions: int,
-    head_grid: int,
-    head_norm: float,
+    body: Body, widths: tuple[int, int, int], reductions: int, head_grid: int, head_norm: float
 ) -> Classifier:
-    """The body between a stem and a head of known constants, without normalisation."""
+    """The body between a stem and a head of known constants, without normalisation. `widths` are
+    those of images, features and logits."""
+    in_channels, channels, classes = widths
     stem = BoundedStem(in_channels, channels, reductions=reductions)
     head = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
     return Classifier(stem, body, channels, classes, head=head, norm=nn.Identity())

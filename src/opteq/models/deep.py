@@ -91,15 +91,8 @@ def deep_opteq(
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if certified:
-        return bounded_classifier(
-            body,
-            in_channels=in_channels,
-            channels=channels,
-            classes=classes,
-            reductions=reductions,
-            head_grid=head_grid,
-            head_norm=head_norm,
-        )
+        widths = (in_channels, channels, classes)
+        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
     if extractor is None:
         stem: nn.Module = Stem(
             in_channels, channels, reductions=reductions, single=True, early=early_reduction

@@ -94,15 +94,8 @@ def geq(
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
     body = Parallel(injections, layers, sides, common_side=min(sides))
     if certified:
-        return bounded_classifier(
-            body,
-            in_channels=in_channels,
-            channels=channels,
-            classes=classes,
-            reductions=reductions,
-            head_grid=head_grid,
-            head_norm=head_norm,
-        )
+        widths = (in_channels, channels, classes)
+        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)

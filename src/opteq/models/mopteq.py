@@ -74,15 +74,8 @@ def mopteq(
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
     if certified:
-        return bounded_classifier(
-            body,
-            in_channels=in_channels,
-            channels=channels,
-            classes=classes,
-            reductions=reductions,
-            head_grid=head_grid,
-            head_norm=head_norm,
-        )
+        widths = (in_channels, channels, classes)
+        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     head = PooledHead(body.out_channels, classes, head_grid)
     return Classifier(stem, body, body.out_channels, classes, head=head)

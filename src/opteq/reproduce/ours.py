@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from opteq.evaluate.findings import Curves, Picture, Series
 from opteq.reproduce import measures
+from opteq.reproduce.controls import GATE_OFF, ONCE
 from opteq.reproduce.experiment import (
     ACCURACY,
     PARAMETERS,
@@ -17,7 +18,6 @@ from opteq.reproduce.experiment import (
     below,
     points,
 )
-from opteq.reproduce.geq import GATE_OFF, ONCE
 from opteq.train.attack import Attack
 
 _FACTORS = ("gate off", "mean rule", "minimum rule", "learned")

@@ -5,15 +5,27 @@ from __future__ import annotations
 from opteq.errors import UnknownOptionError, nearest
 from opteq.reproduce.certificates import CERTIFICATE_EXPERIMENTS
 from opteq.reproduce.experiment import Experiment
-from opteq.reproduce.geq import GEQ_EXPERIMENTS
-from opteq.reproduce.mopteq import MOPTEQ_EXPERIMENTS
-from opteq.reproduce.opteq import OPTEQ_EXPERIMENTS
+from opteq.reproduce.geq_figures import GEQ_FIGURES
+from opteq.reproduce.geq_tables import GEQ_TABLES
+from opteq.reproduce.kerdeq import KERDEQ_EXPERIMENTS
+from opteq.reproduce.mopteq_figures import MOPTEQ_FIGURES
+from opteq.reproduce.mopteq_tables import MOPTEQ_TABLES
+from opteq.reproduce.opteq_accuracy import OPTEQ_ACCURACY
+from opteq.reproduce.opteq_cost import OPTEQ_COST
+from opteq.reproduce.opteq_regularisers import OPTEQ_REGULARISERS
+from opteq.reproduce.opteq_segmentation import OPTEQ_SEGMENTATION
 from opteq.reproduce.ours import OUR_EXPERIMENTS
 
 EXPERIMENTS: dict[str, Experiment] = {
-    **GEQ_EXPERIMENTS,
-    **OPTEQ_EXPERIMENTS,
-    **MOPTEQ_EXPERIMENTS,
+    **GEQ_TABLES,
+    **GEQ_FIGURES,
+    **KERDEQ_EXPERIMENTS,
+    **OPTEQ_REGULARISERS,
+    **OPTEQ_ACCURACY,
+    **OPTEQ_COST,
+    **OPTEQ_SEGMENTATION,
+    **MOPTEQ_TABLES,
+    **MOPTEQ_FIGURES,
     **OUR_EXPERIMENTS,
     **CERTIFICATE_EXPERIMENTS,
 }
