@@ -21,7 +21,7 @@ _ALPHAS = {0.01: "001", 0.1: "01", 0.4: "04", 0.8: "08", 1.0: "10"}
 
 
 def sam(regularizer: object) -> dict[str, object]:
-    # Selection by SAM starts from the plain map: the same steps with a pull towards small R.
+    """Options for selection by SAM: the plain map's steps with a pull towards small R."""
     return {
         "solver": {
             "name": "sam",
@@ -34,6 +34,7 @@ def sam(regularizer: object) -> dict[str, object]:
 
 
 def inside(regularizer: object, weight: float) -> dict[str, object]:
+    """Options for a regulariser inside the map."""
     return {"regularizer": regularizer, "regularizer_weight": weight}
 
 
