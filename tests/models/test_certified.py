@@ -38,7 +38,7 @@ def trained(name):
     registered, options = MODELS[name]
     model = opteq.create_model(registered, certified=True, head_grid=4, head_norm=20.0, **options)
     model.image_shape = (1, 8, 8)
-    images, labels = load_data("digits").train.read(torch.arange(256))
+    images, labels = load_data("digits").train.read(torch.arange(128))
     images = images.float() / 255
     objective = Objective(LossSettings(margin=2.0))
     optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
