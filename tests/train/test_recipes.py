@@ -113,3 +113,20 @@ def test_tolerance_falls_geometrically():
     values = [tolerance(settings, k, 5) for k in range(5)]
     assert values == pytest.approx([1e-1, 10**-1.5, 1e-2, 10**-2.5, 1e-3])
     assert tolerance(SolveSettings(), 3, 5) is None
+
+
+def test_numbers_without_a_point_are_numbers(tmp_path):
+    """YAML 1.1 reads 1e-3 as text: in files, in nested options and with --set."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "model: {name: geq_digits, options: {solver: {name: anderson, tol: 1e-5}}}\n"
+        "data: {name: digits}\n"
+        "train: {optimiser: {learning_rate: 5E-3}}\n"
+    )
+    recipe = load_recipe(path, ["model.options.gamma=1e-2", "train.optimiser.weight_decay=2e-4"])
+    assert recipe.model.options["solver"]["tol"] == 1e-5
+    assert recipe.model.options["gamma"] == 1e-2
+    assert recipe.train.optimiser.learning_rate == 5e-3
+    assert recipe.train.optimiser.weight_decay == 2e-4
+    # What is no number is left alone.
+    assert load_recipe(path, ["model.options.gamma=learned"]).model.options["gamma"] == "learned"

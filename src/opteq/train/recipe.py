@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -164,9 +164,20 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3, without a point, as text; here it is a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise RecipeError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -192,13 +203,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
             raise RecipeError(f"--set {key}: {group} is a value, not a group.", "Check the key.")
         target = inner
     try:
-        target[last] = yaml.safe_load(text)
+        target[last] = yaml.load(text, _Loader)
     except yaml.YAMLError:
         raise RecipeError(f"--set {key}: {text!r} is not a value.", "Quote it.") from None
-    # YAML reads 1e-3 as text.
-    if isinstance(target[last], str):
-        with contextlib.suppress(ValueError):
-            target[last] = float(target[last])
 
 
 def _check(recipe: Recipe) -> None:
