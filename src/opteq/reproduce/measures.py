@@ -131,7 +131,7 @@ def certificates(radii: tuple[float, ...], *, most: int, steps: int | None = Non
             "clean": float((radius > 0).double().mean()),
             "unique": float(cert.unique),
             "contraction": cert.contraction,
-            "modulus": claims["modulus of strong convexity, worst layer"],
+            "modulus": claims["modulus of strong monotonicity, worst layer"],
             "lipschitz": cert.lipschitz,
             "stretch": float(stretch(precise(run.model), x[:16].double()).max()),
         }

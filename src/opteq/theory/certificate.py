@@ -71,11 +71,11 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
         ),
         Claim("injection to equilibrium, Lipschitz", found.lipschitz, *found.how),
         Claim(
-            "modulus of strong convexity",
+            "modulus of strong monotonicity",
             found.convexity,
             "above 0",
             found.convexity > 0,
-            f"Gaussian kernel: 1 - {GAUSSIAN_BACKWARD:.4f} |W|^2 |H|^2",
+            f"strong convexity of G; Gaussian: 1 - {GAUSSIAN_BACKWARD:.4f} |W|^2 |H|^2",
         ),
     ]
     claims += rate_claims(layer.map, found, layer.solver.tol)
@@ -110,7 +110,9 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
             found[0].where,
         ),
         Claim("every equilibrium is unique", unique, found[0].why_unique[0], unique, "each layer"),
-        Claim("modulus of strong convexity, worst layer", convexity, "above 0", convexity > 0, ""),
+        Claim(
+            "modulus of strong monotonicity, worst layer", convexity, "above 0", convexity > 0, ""
+        ),
     ]
     lipschitz = math.inf
     if isinstance(model, Classifier):

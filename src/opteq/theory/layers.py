@@ -35,20 +35,22 @@ class LayerBounds:
     where: str
     """The norm in which it contracts, and why."""
     convexity: float
-    """Modulus of strong convexity, or of strong monotonicity; not positive: none is known."""
+    """Modulus of strong monotonicity of z - T(z), or of the subdifferential of G, which then is
+    strongly convex; not positive: none is known."""
     smoothness: float
     """Largest curvature of the smooth part of G, where there is one; else inf."""
     unique: bool
     why_unique: tuple[str, str]
     """Condition and reference."""
-    parts: tuple[float, ...]
-    """How far each part of the state (one, or one a branch) can move for an injection that moves by
-    1, in units of `driven`: the parts together move by at most |(parts)| driven."""
     driven: float
+    """How far the state, or what it is made of, can move for an input that moves by 1: for branches
+    z_i = W_i'y_i the y_i together."""
     pushed: float
     """How far one application of the map moves for an input that moves by 1, at a fixed state."""
     how: tuple[str, bool, str]
     """Condition, whether it holds, and reference of the Lipschitz constant."""
+    parts: tuple[float, ...] = (1.0,)
+    """The norm by which each part of the state follows: one, or |W_i| for each branch."""
 
     @property
     def lipschitz(self) -> float:
@@ -78,16 +80,15 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
         pushed, how = _through_chain(map)
         driven = pushed / (1 - contraction) if contraction < 1 else math.inf
     return LayerBounds(
-        contraction,
-        "product of the units' constants",
-        1 - contraction,
-        math.inf,
-        contraction < 1,
-        ("contraction", "Banach's theorem"),
-        (1.0,),
-        driven,
-        pushed,
-        how,
+        contraction=contraction,
+        where="product of the units' constants",
+        convexity=1 - contraction,
+        smoothness=math.inf,
+        unique=contraction < 1,
+        why_unique=("contraction", "Banach's theorem"),
+        driven=driven,
+        pushed=pushed,
+        how=how,
     )
 
 
@@ -119,19 +120,18 @@ def _proximal(map: Proximal) -> LayerBounds:
     contraction, high = largest(curvature.contraction), largest(curvature.high)
     lipschitz, how = _lipschitz(map)
     return LayerBounds(
-        contraction,
-        "|H|^2 |W|^2 and the prox is 1-Lipschitz",
-        1 - high,
-        largest(curvature.smoothness),
-        contraction < 1 or high < 1,
-        (
+        contraction=contraction,
+        where="|H|^2 |W|^2 and the prox is 1-Lipschitz",
+        convexity=1 - high,
+        smoothness=largest(curvature.smoothness),
+        unique=contraction < 1 or high < 1,
+        why_unique=(
             "G strongly convex",
             f"Hessian of S below 1; Gaussian: |W|^2|H|^2 < {1 / GAUSSIAN_BACKWARD:.4f}",
         ),
-        (1.0,),
-        lipschitz,
-        _pushed(map),
-        how,
+        driven=lipschitz,
+        pushed=_pushed(map),
+        how=how,
     )
 
 
@@ -238,16 +238,16 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
     if shapes is None and not known:
         condition += "; needs input_shape"
     return LayerBounds(
-        contraction,
-        "in the norm of the largest branch",
-        convexity,
-        math.inf,
-        contraction < 1 or convexity > 0,
-        (condition, "1 - |W|^2 times the coupling's slope upwards"),
-        tuple(norms),
-        injected / convexity if convexity > 0 else math.inf,
-        math.inf,
-        (condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
+        contraction=contraction,
+        where="in the norm of the largest branch",
+        convexity=convexity,
+        smoothness=math.inf,
+        unique=contraction < 1 or convexity > 0,
+        why_unique=(condition, "1 - |W|^2 times the coupling's slope upwards"),
+        parts=tuple(norms),
+        driven=injected / convexity if convexity > 0 else math.inf,
+        pushed=math.inf,
+        how=(condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
     )
 
 
@@ -259,14 +259,13 @@ def _state_shapes(map: Branches, input_shape: Shape) -> list[Shape]:
 def _monotone(map: Monotone) -> LayerBounds:
     contraction = abs(1 - map.modulus) + map.symmetric.norm() ** 2 + 2 * map.skew.norm()
     return LayerBounds(
-        contraction,
-        "|W| and the activation is 1-Lipschitz",
-        map.modulus,
-        map.lipschitz(),
-        True,
-        ("I - W strongly monotone", "by the form of W, for all weights"),
-        (1.0,),
-        1 / map.modulus,
-        1.0,
-        ("I - W strongly monotone", True, "1 / modulus"),
+        contraction=contraction,
+        where="|W| and the activation is 1-Lipschitz",
+        convexity=map.modulus,
+        smoothness=map.lipschitz(),
+        unique=True,
+        why_unique=("I - W strongly monotone", "by the form of W, for all weights"),
+        driven=1 / map.modulus,
+        pushed=1.0,
+        how=("I - W strongly monotone", True, "1 / modulus"),
     )
