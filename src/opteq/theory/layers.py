@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch, Branches
@@ -51,16 +52,23 @@ class LayerBounds:
     """Condition, whether it holds, and reference of the Lipschitz constant."""
     parts: tuple[float, ...] = (1.0,)
     """The norm by which each part of the state follows: one, or |W_i| for each branch."""
+    each: tuple[float, ...] | None = None
+    """How far each part can move for itself, where that is known."""
 
     @property
     def lipschitz(self) -> float:
         """Injection to equilibrium."""
-        return max(self.parts) * self.driven
+        together = max(self.parts) * self.driven
+        return together if self.each is None else min(together, math.hypot(*self.each))
 
     def fused(self, scales: Sequence[float]) -> float:
         """Injection to the sum of the parts, each times an operator of that norm."""
-        together = math.hypot(*(a * b for a, b in zip(self.parts, scales, strict=True)))
-        return together * self.driven
+        together = self.driven * math.hypot(
+            *(a * b for a, b in zip(self.parts, scales, strict=True))
+        )
+        if self.each is None:
+            return together
+        return min(together, sum(a * b for a, b in zip(self.each, scales, strict=True)))
 
 
 def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> LayerBounds:
@@ -107,7 +115,7 @@ def as_computed(layer: Equilibrium, bounds: LayerBounds) -> LayerBounds:
     )
     if not plain:
         how = ("unrolled plain steps", False, "no bound is known for this rule")
-        return replace(bounds, parts=(1.0,), driven=math.inf, how=how)
+        return replace(bounds, driven=math.inf, each=None, how=how)
     assert isinstance(rule, Unrolled)
     factor = 1 - rule.damping + rule.damping * bounds.contraction
     total = rule.damping * bounds.pushed * sum(factor**k for k in range(rule.steps))
@@ -221,7 +229,9 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
 
         |dy|^2 <= <dy, du> + sum of <dz_i, dh_i> <= |dy| |du| + (1 - m) |dy|^2,
 
-    m the modulus of strong convexity of the objective in y. So |dy| <= |du| / m.
+    m the modulus of strong convexity of the objective in y. So |dy| <= |du| / m. Without diversity
+    also |dy_i| <= |du_i| + sum over j of N_ij |dy_j|, N_ij = |W_i| size_ij |W_j|, so that the vector of
+    the |dy_i| is at most (I - N)^-1 times that of the |du_i|.
     """
     branches = cast(list[Branch], list(map.branches))
     norms = [branch.operator.norm() for branch in branches]
@@ -233,7 +243,7 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
     upward = slopes.upward * w[:, None] * w
     known = bool(upward.isfinite().all())
     convexity = 1 - float(torch.linalg.eigvalsh(upward)[-1]) if known else -math.inf
-    injected = math.hypot(*(branch.injection.norm() for branch in branches))
+    injected = [branch.injection.norm() for branch in branches]
     condition = "G strongly convex in y"
     if shapes is None and not known:
         condition += "; needs input_shape"
@@ -245,10 +255,20 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
         unique=contraction < 1 or convexity > 0,
         why_unique=(condition, "1 - |W|^2 times the coupling's slope upwards"),
         parts=tuple(norms),
-        driven=injected / convexity if convexity > 0 else math.inf,
+        driven=math.hypot(*injected) / convexity if convexity > 0 else math.inf,
         pushed=math.inf,
         how=(condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
+        each=_each(slopes.size * w[:, None] * w, w, injected),
     )
+
+
+def _each(N: Tensor, w: Tensor, injected: list[float]) -> tuple[float, ...] | None:
+    """|W_i| times the entries of (I - N)^-1 (|U_i|), if the sum of N's powers is finite."""
+    if not bool(N.isfinite().all()) or float(torch.linalg.eigvals(N).abs().max()) >= 1:
+        return None
+    eye = torch.eye(len(w), dtype=w.dtype)
+    moved = torch.linalg.solve(eye - N, torch.tensor(injected, dtype=w.dtype))
+    return tuple((w * moved).tolist())
 
 
 def _state_shapes(map: Branches, input_shape: Shape) -> list[Shape]:

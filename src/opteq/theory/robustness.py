@@ -49,6 +49,8 @@ class RobustAccuracy:
     stretch: float
     """The largest that an attack found from image to logits: a lower bound of the constant."""
     images: int
+    certified_radii: tuple[float, ...]
+    """Of all images, in rising order; 0 for those that are wrong."""
 
 
 def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float | Tensor) -> Tensor:
@@ -153,4 +155,5 @@ def robust_accuracy(
         float(right.median()) if len(right) else 0.0,
         largest or 0.0,
         count,
+        tuple(radius.sort().values.tolist()),
     )
