@@ -230,8 +230,8 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
         |dy|^2 <= <dy, du> + sum of <dz_i, dh_i> <= |dy| |du| + (1 - m) |dy|^2,
 
     m the modulus of strong convexity of the objective in y. So |dy| <= |du| / m. Without diversity
-    also |dy_i| <= |du_i| + sum over j of N_ij |dy_j|, N_ij = |W_i| size_ij |W_j|, so that the vector of
-    the |dy_i| is at most (I - N)^-1 times that of the |du_i|.
+    also |dy_i| <= |du_i| + sum over j of N_ij |dy_j|, N_ij = |W_i| size_ij |W_j|, so that the
+    vector of the |dy_i| is at most (I - N)^-1 times that of the |du_i|.
     """
     branches = cast(list[Branch], list(map.branches))
     norms = [branch.operator.norm() for branch in branches]
