@@ -12,28 +12,19 @@ from opteq.errors import OptionError
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Problem
 from opteq.solve import Anderson, ForwardBackward
-from opteq.theory import certificate, gaussian_lipschitz, linear_lipschitz, sector_lipschitz
+from opteq.theory import (
+    certificate,
+    gaussian_lipschitz,
+    linear_lipschitz,
+    sector_lipschitz,
+    stretch,
+)
 
 
 def moved(layer, u, d):
     """|z(u + d) - z(u)| / |d| for each sample."""
     difference = layer(u + d) - layer(u)
     return difference.flatten(1).norm(dim=1) / d.flatten(1).norm(dim=1)
-
-
-def attacked(layer, u, *, rounds=15, size=0.05):
-    """The largest ratio found by gradient ascent on both ends of each pair."""
-    u = u.clone().requires_grad_()
-    d = (size * torch.randn_like(u)).requires_grad_()
-    best = 0.0
-    for _ in range(rounds):
-        ratio = moved(layer, u, d)
-        best = max(best, float(ratio.detach().max()))
-        gu, gd = torch.autograd.grad(ratio.sum(), (u, d))
-        with torch.no_grad():
-            u += 0.2 * torch.nn.functional.normalize(gu.flatten(1), dim=1).view_as(u)
-            d += size / 5 * torch.nn.functional.normalize(gd.flatten(1), dim=1).view_as(d)
-    return best
 
 
 @pytest.mark.parametrize("w", [0.3, 0.6, 0.9, 1.0, 1.2, 1.4])
@@ -81,9 +72,9 @@ def test_attacks_do_not_exceed_the_bound(kind):
             problem = Problem(penalty=NonNegative(), similarity=similarity)
             solver = ForwardBackward(tol=1e-11, max_steps=500)
         layer = opteq.Equilibrium(problem, solver=solver).double()
-        found.append(attacked(layer, u.double()))
+        found.append(float(stretch(layer, u.double(), rounds=10).max()))
         bounds.append(certificate(layer).lipschitz)
-        assert found[-1] <= bounds[-1]
+        assert found[-1] <= bounds[-1] * (1 + 1e-6)  # what solves to 1e-11 leave
     assert max(a / b for a, b in zip(found, bounds, strict=True)) > 0.05
 
 
