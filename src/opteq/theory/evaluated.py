@@ -226,7 +226,7 @@ def _similarity(subject: Subject, draws: int) -> list[Bound]:
     distance = math.inf
     if smallest > 0:
         distance = far_enough(gamma=subject.gamma, mu=mu, outputs=outputs, smallest=smallest)
-    words = "" if known else " (not computed: too large)"
+    words = f"smallest singular value of U: {smallest:.3g}" if known else "U too large to look at"
     return [
         Bound(
             "proposition 4, GEQ",
@@ -238,7 +238,7 @@ def _similarity(subject: Subject, draws: int) -> list[Bound]:
         Bound(
             "remark 3, distance from which GEQ's is less",
             distance,
-            f"smallest singular value of U {smallest:.3g}{words}",
+            words,
             distance <= float(apart.max()),
             float(apart.max()),
         ),
