@@ -20,7 +20,7 @@ from opteq.errors import (
     UnknownOptionError,
 )
 from opteq.gradient import Implicit, Phantom, Unrolled
-from opteq.layer import warm_started
+from opteq.layer import evaluating, warm_started
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Polynomial, Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
@@ -280,3 +280,11 @@ def test_unrolled_layers_are_not_started_elsewhere():
     with torch.no_grad(), warm_started(model):
         first, second = model(images), model(images)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+def test_evaluation_mode_for_a_while_leaves_frozen_modules_frozen():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout())
+    model[0].eval()
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [model.training, model[0].training, model[1].training] == [True, False, True]

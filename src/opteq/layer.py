@@ -145,6 +145,19 @@ def warm_started(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module then has its own mode again, so that one that was
+    frozen stays frozen."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
 def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     """Let every equilibrium in `model` use another gradient rule, for a while: an attack through
     unrolled steps, an exact gradient to compare with.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass
 
@@ -39,14 +40,10 @@ def efficiency(
     seconds: float = 4.0,
 ) -> dict[str, Efficiency]:
     """Each gradient rule (None: the model's own) on the same batch, taking turns."""
-    training = model.training
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotConvergedWarning)
-            return _measure(model, x, labels, rules, seconds)
-    finally:
-        model.train(training)
-        model.zero_grad()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        # Training steps move the statistics of normalisations, so a copy takes them.
+        return _measure(copy.deepcopy(model), x, labels, rules, seconds)
 
 
 def _measure(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError
-from opteq.layer import Equilibrium
+from opteq.layer import Equilibrium, evaluating
 from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Single
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
@@ -42,14 +42,10 @@ def certificate(
             f"A {type(model_or_layer).__name__} has no hidden problem to certify.",
             "Give an Equilibrium, or a model from create_model or load.",
         )
-    training = model_or_layer.training
-    model_or_layer.eval()
-    try:
+    with evaluating(model_or_layer):
         if isinstance(model_or_layer, Equilibrium):
             return _of_layer(model_or_layer, input_shape)
         return _of_model(model_or_layer, input_shape or model_or_layer.image_shape or None)
-    finally:
-        model_or_layer.train(training)
 
 
 def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from opteq.errors import OptionError
-from opteq.layer import warm_started
+from opteq.layer import evaluating, warm_started
 from opteq.models.classifier import Network
 from opteq.options import one_of, positive, whole
 
@@ -90,20 +90,15 @@ def projected_gradient(
         )
     d = attack.noise(x) if attack.start == "random" else torch.zeros_like(x)
     d = _cut(x, d)
-    training = model.training
-    model.eval()
-    try:
-        with warm_started(model):
-            for _ in range(attack.steps):
-                d.requires_grad_()
-                with torch.enable_grad():
-                    logits = model(x + d)
-                    (slope,) = torch.autograd.grad(attack.objective(logits, labels), d)
-                if see is not None:
-                    see(logits.detach())
-                d = _cut(x, attack.within(d.detach() + attack.uphill(slope)))
-    finally:
-        model.train(training)
+    with evaluating(model), warm_started(model):
+        for _ in range(attack.steps):
+            d.requires_grad_()
+            with torch.enable_grad():
+                logits = model(x + d)
+                (slope,) = torch.autograd.grad(attack.objective(logits, labels), d)
+            if see is not None:
+                see(logits.detach())
+            d = _cut(x, attack.within(d.detach() + attack.uphill(slope)))
     return x + d
 
 

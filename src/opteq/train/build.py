@@ -12,7 +12,7 @@ import torch
 from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data
 from opteq.errors import OpteqError, RecipeError
-from opteq.layer import Equilibrium
+from opteq.layer import Equilibrium, evaluating
 from opteq.models.classifier import Network
 from opteq.models.registry import create_model, entry
 from opteq.train.recipe import ModelSettings, Recipe
@@ -57,18 +57,15 @@ def _tuples(value: object) -> object:
 
 def _try(model: Network, recipe: Recipe, data: Data) -> None:
     x = data.train.read(0)[0][None].float() / 255
-    training = model.training
     try:
-        with torch.no_grad():
-            model.eval()(x)
+        with torch.no_grad(), evaluating(model):
+            model(x)
     except OpteqError as error:
         raise RecipeError(
             f"{recipe.model.name} does not take the images of {data.name}, "
             f"{tuple(x.shape[1:])}: {error.problem}",
             error.remedy,
         ) from None
-    finally:
-        model.train(training)
 
 
 def task_of(settings: ModelSettings) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from opteq.data.dataset import VOID
+from opteq.layer import evaluating
 from opteq.models.classifier import Network
 from opteq.solve import Solution, Status
 
@@ -111,13 +112,9 @@ class Tally:
 @torch.no_grad()
 def tally(model: Network, batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tally:
     """Run a model in evaluation mode over batches."""
-    training = model.training
-    model.eval()
     found = Tally.empty(classes)
-    try:
+    with evaluating(model):
         for x, labels in batches:
             output = model.run(x.to(model.pixel_mean.dtype))
             found.see(output.logits, labels, output.solutions)
-    finally:
-        model.train(training)
     return found
