@@ -32,7 +32,8 @@ def _attacked(radius: float) -> str:
 def _curves(results: Results) -> dict[str, Picture]:
     radii = (0.0, *RADII)
     series = {}
-    for label in (row.label for row in _MADE_FOR_IT if results.has(row.label, "accuracy")):
+    labels = [*(row.label for row in _MADE_FOR_IT), _HALF]
+    for label in (label for label in labels if results.has(label, "accuracy")):
         for kind, key in (("certified", _certified), ("attacked", _attacked)):
             values = [results.mean(label, "clean"), *(results.mean(label, key(r)) for r in RADII)]
             partner = f"{label}, certified" if kind == "attacked" else None
