@@ -278,7 +278,7 @@ def test_experiments_are_listed_at_once():
     begin = time.perf_counter()
     code, output, _ = opteq("reproduce", "--list")
     assert code == 0
-    assert len(output.splitlines()) == 28
+    assert len(output.splitlines()) == 30
     assert time.perf_counter() - begin < 5
 
 
