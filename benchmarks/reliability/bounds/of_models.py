@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from ascent import ROUNDS, Ratios, stretched
 from torch import Tensor
@@ -13,7 +11,7 @@ import opteq
 from opteq.data import load_data
 from opteq.theory import certificate, precise
 from opteq.theory.modules import module_lipschitz
-from opteq.theory.robustness import certified_radius, margin_lipschitz
+from opteq.theory.robustness import certified_radius, lead, margin_lipschitz
 from opteq.train.attack import Attack
 
 MODELS = {
@@ -90,18 +88,13 @@ def radius(name: str, tries: int) -> Ratios:
     for attack in (Attack(1.0, "l2", ROUNDS), Attack(1.0, "l2", ROUNDS, loss="margin")):
         for index in right.split(100):
             x, y, own = images[index], labels[index], reach[index].view(-1, 1, 1, 1)
-            first, d = _lead(clean[index], y), attack.noise(x)
+            first, d = lead(clean[index], y), attack.noise(x)
             for _ in range(ROUNDS):
                 d.requires_grad_()
                 found = model(x + own * d)
                 (slope,) = torch.autograd.grad(attack.objective(found, y), d)
-                yield 1 - _lead(found.detach(), y) / first
+                yield 1 - lead(found.detach(), y) / first
                 d = attack.within(d.detach() + attack.uphill(slope))
-
-
-def _lead(found: Tensor, labels: Tensor) -> Tensor:
-    own = found.gather(1, labels[:, None])
-    return (own - found).scatter(1, labels[:, None], math.inf).amin(1)
 
 
 def stems(tries: int) -> Ratios:

@@ -17,6 +17,7 @@ from opteq.theory.certificate import certificate
 from opteq.theory.kappa import convolution_of, similarity_bounds
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.propositions import Bound, lipschitz_bound, margin_bound, remark_1, remark_2
+from opteq.theory.robustness import lead
 from opteq.theory.stretch import precise, stretch
 from opteq.theory.subjects import Subject, length, subjects_of
 
@@ -63,19 +64,11 @@ def margin_gap(
     images whose true logit does not lead by `margin`."""
 
     def behind(images: Tensor, labels: Tensor, margin: float) -> float:
-        lead = torch.cat([_lead(model(a), b) for a, b in zip(*_parts(images, labels), strict=True)])
-        return float((lead <= margin).double().mean())
+        pairs = zip(images.split(100), labels.split(100), strict=True)
+        leads = torch.cat([lead(model(a), b) for a, b in pairs])
+        return float((leads <= margin).double().mean())
 
     return behind(*test, 0.0) - behind(*train, margin)
-
-
-def _parts(images: Tensor, labels: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    return images.split(100), labels.split(100)
-
-
-def _lead(logits: Tensor, labels: Tensor) -> Tensor:
-    own = logits.gather(1, labels[:, None])
-    return (own - logits).scatter(1, labels[:, None], math.inf).amin(1)
 
 
 def _norms(model: Classifier, subject: Subject, samples: int, margin: float) -> list[Bound]:

@@ -53,6 +53,12 @@ class RobustAccuracy:
     """Of all images, in rising order; 0 for those that are wrong."""
 
 
+def lead(logits: Tensor, labels: Tensor) -> Tensor:
+    """By how much the true logit is above the largest other; negative where it is below."""
+    own = logits.gather(1, labels[:, None])
+    return (own - logits).scatter(1, labels[:, None], math.inf).amin(1)
+
+
 def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float | Tensor) -> Tensor:
     """The distance within which a prediction cannot change, 0 for those that are wrong.
 
