@@ -1,6 +1,8 @@
 """norm() is never below the true norm, and not far above it."""
 
+import importlib.util
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -161,3 +163,46 @@ def test_the_bound_has_the_gradient_of_the_norm():
     norms = torch.linalg.matrix_norm(symbol(other, grid.rows, grid.columns, geometry), 2)
     (norms.max() * grid.factor).backward()
     torch.testing.assert_close(leaf.grad, other.grad, rtol=2e-3, atol=1e-6)
+
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reliability" / "norms.py"
+
+
+def test_norms_of_structured_weights(capsys):
+    """The short form of the script that attacks norms: dead filters and groups, derivatives, ..."""
+    spec = importlib.util.spec_from_file_location("norms", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.main(["--draws", "600"]) == 0
+    assert "600 draws, 2,520 comparisons, 0 failures" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bound", [None, 0.9])
+def test_the_last_group_alone_is_seen(bound):
+    """The search may begin among dead groups: the proof does not depend on it."""
+    operator = Conv2d(16, 16, groups=8, norm_bound=bound).double()
+    operator.raw.data.zero_()[-1] = 3
+    true = float(torch.linalg.matrix_norm(dense_matrix(operator, (16, 6, 6)), ord=2))
+    if bound is None:
+        assert 30 < true <= operator.norm()
+    else:
+        assert true <= bound
+        assert operator.norm() >= true
+
+
+def test_a_kernel_that_vanishes_at_the_first_angles_has_its_norm():
+    kernel = torch.zeros(2, 2, 3, 3, dtype=torch.float64)
+    kernel[1, :, 0, 1], kernel[1, :, 2, 1] = 1, -1
+    operator = Conv2d.from_weight(kernel)
+    true = float(torch.linalg.matrix_norm(dense_matrix(operator, (2, 9, 9)), ord=2))
+    assert 2.6 < true <= operator.norm()
+
+
+def test_a_kernel_that_cancels_itself_on_a_small_torus_keeps_finite_weights():
+    """-1 and 1 two places apart on a ring of two: the operator is 0, and so is no divisor."""
+    operator = Conv2d(1, 1, (1, 3), padding_mode="circular", image_size=(2, 2)).double()
+    operator.raw.data.copy_(torch.tensor([[[[-0.3, 0.0, 0.3]]]]))
+    weight = operator.weight
+    weight.sum().backward()
+    assert weight.isfinite().all()
+    assert operator.raw.grad.isfinite().all()

@@ -58,10 +58,17 @@ class Chain(EquilibriumMap):
         return BoundChain(units, self.regularizer, start)
 
     def curvature(self) -> Curvature:
-        factor = math.prod(unit.lipschitz() for unit in self._each())
-        if self.regularizer is not None:
-            factor *= self.regularizer.lipschitz()
-        return Curvature(-factor, factor)
+        return chain_curvature(self._each(), self.regularizer)
+
+
+def chain_curvature(
+    units: Sequence[Unit], regularizer: InsideMap | None, *, now: bool = False
+) -> Curvature:
+    """The product of the constants of all parts; `now` as in `Unit.lipschitz`."""
+    factor = math.prod(unit.lipschitz(now=now) for unit in units)
+    if regularizer is not None:
+        factor *= regularizer.lipschitz()
+    return Curvature(-factor, factor)
 
 
 class BoundChain(BoundMap):
@@ -94,10 +101,7 @@ class BoundChain(BoundMap):
         return BoundChain(units, self.regularizer, self._start[index])
 
     def curvature(self) -> Curvature:
-        factor = math.prod(unit.unit.lipschitz() for unit in self.units)
-        if self.regularizer is not None:
-            factor *= self.regularizer.lipschitz()
-        return Curvature(-factor, factor)
+        return chain_curvature([unit.unit for unit in self.units], self.regularizer)
 
     def objective(self, z: State) -> Tensor | None:
         """The hidden objective where the paper gives one: one unit, phi or its envelope

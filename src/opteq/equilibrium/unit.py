@@ -53,6 +53,13 @@ class Affine(nn.Module):
         back = (z - self.shift) / self.scale
         return back if self.rotation is None else self.rotation.adjoint(back)
 
+    def distortion(self) -> float:
+        """A bound of |A^-1 f A| / |f|: R turns, and the scales that stand before and after f need
+        not be those of the same entry. 1 for one scale and a rotation."""
+        sizes = self.scale.detach().double().abs()
+        turned = 1.0 if self.rotation is None else self.rotation.norm() ** 2
+        return turned * float(sizes.max() / sizes.min())
+
 
 @strict_options
 class Unit(nn.Module):
@@ -103,14 +110,17 @@ class Unit(nn.Module):
         require_image(self.operator, u, "The injection of a unit")
         return BoundUnit(freeze(self), u)
 
-    def lipschitz(self) -> float:
-        """Lipschitz constant of the unit, for all weights within their norm bounds."""
+    def lipschitz(self, *, now: bool = False) -> float:
+        """Lipschitz constant of the unit, for all weights within their norm bounds or, with `now`,
+        for the weights as they are: of alpha A^-1 W's W A + (1 - alpha), A the change of
+        variables."""
         alpha = self.alpha
         if isinstance(alpha, Tensor):
             alpha = _START if alpha.is_meta else float(alpha.detach())
-        inner = self.operator.norm_limit() ** 2
-        if self.mixing is not None:
-            inner *= self.mixing.norm_limit() ** 2
+        factors = [self.operator] if self.mixing is None else [self.operator, self.mixing]
+        inner = math.prod((f.norm() if now else f.norm_limit()) ** 2 for f in factors)
+        if self.change is not None:
+            inner *= self.change.distortion()
         return alpha * inner + 1 - alpha
 
     def extra_repr(self) -> str:

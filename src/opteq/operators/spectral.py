@@ -95,14 +95,19 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     dtype = torch.complex128 if small else torch.complex64
     with torch.no_grad():
         value, (row, column, group) = _grid_maximum(kernel, geometry, grid, dtype)
+    if value == 0:
+        return kernel.sum() * 0
     blocks = symbol(kernel, grid.rows[row : row + 1], grid.columns[column : column + 1], geometry)
-    matrix = blocks[0, 0, group]
+    # Of size 1, so that the squares below neither vanish nor overflow.
+    matrix = blocks[0, 0, group] / kernel.detach().abs().max()
     matrix = matrix.mH if matrix.shape[0] <= matrix.shape[1] else matrix
     with torch.no_grad():
         top = torch.linalg.eigh(matrix.mH @ matrix)[1][:, -1]
     # Mv for the top vector v has length sigma, and the derivative of that is sigma's.
     estimate = torch.linalg.vector_norm(matrix @ top)
-    return estimate * (value / estimate.detach()) if value > 0 else estimate
+    if float(estimate.detach()) == 0:  # all that was found is rounding
+        return kernel.sum() * 0 + value
+    return estimate * (value / estimate.detach())
 
 
 def exact_rows(channels: int, size: tuple[int, int]) -> bool:
@@ -134,14 +139,24 @@ def _grid_maximum(
             largest = found
             row, rest = divmod(index, matrices.shape[1] * matrices.shape[2])
             where = (first + row, *divmod(rest, matrices.shape[2]))
+    if geometry.circular:
+        # A kernel wider than its torus meets itself, and what is left of a cancellation may be
+        # smaller than the rounding of the squares. Without wrapping, the largest is at least 1.
+        largest += 4 * torch.finfo(dtype).eps * kernel.numel() / geometry.groups
     bound = unit * math.sqrt(largest) * (1 + _MARGIN[dtype]) * _ROUNDING
     return bound * grid.factor, where
 
 
 def _largest_eigenvalue(matrices: Tensor, known: float) -> tuple[float, int | None]:
-    """The largest eigenvalue of Hermitian matrices, up to the margin of their dtype, and the matrix
-    that has it; or None if `known` is larger."""
-    vector = matrices[..., :1] + 1e-3 * torch.linalg.vector_norm(matrices[..., :1], dim=1)[:, None]
+    """The largest eigenvalue of positive semi-definite matrices, up to the margin of their dtype,
+    and the matrix that has it; or None if `known` is larger.
+
+    The search only makes the proof cheap. Whatever it finds, every matrix is proved to lie below
+    the threshold or has its eigenvalues taken.
+    """
+    # The column of the largest diagonal entry vanishes only with the whole matrix.
+    longest = matrices.diagonal(dim1=1, dim2=2).real.argmax(1)
+    vector = matrices[torch.arange(len(matrices), device=longest.device), :, longest][..., None]
     size = torch.ones_like(vector[:, 0, 0].real)
     for _ in range(_POWER_STEPS):
         vector = matrices @ vector
@@ -153,7 +168,7 @@ def _largest_eigenvalue(matrices: Tensor, known: float) -> tuple[float, int | No
     slack = -matrices
     slack.diagonal(dim1=1, dim2=2).add_(threshold)
     undecided = (torch.linalg.cholesky_ex(slack)[1] > 0).nonzero()[:, 0]
-    if threshold > 0 and len(undecided):
+    if len(undecided):
         further, other = _with_eigenvalues(matrices, undecided, max(value, known))
         if other is not None:
             value, index = further, other

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import DtypeError
+from opteq.errors import DtypeError, OptionError
 from opteq.operators.base import LinearOperator
 from opteq.options import one_of, positive
 
@@ -120,11 +120,19 @@ class WeightedOperator(LinearOperator):
         if self.norm_bound is not None:
             return self.norm_bound
         # Free weights promise nothing, and their norm is not computed at each of their changes.
-        return math.inf if self._trained and self.raw.requires_grad else self.norm()
+        moving = self.raw.requires_grad or (self.gain is not None and self.gain.requires_grad)
+        return math.inf if self._trained and moving else self.norm()
 
     def frozen(self: Module) -> Module:
         """A twin whose weight is computed, once, and keeps its gradient history."""
         operator = cast(WeightedOperator, self)
+        if "raw" not in operator._parameters and "raw" not in operator._buffers:
+            raise OptionError(
+                f"The weight of {type(self).__name__} has been parametrised, and nothing would "
+                "keep its norm bound.",
+                "Operators bound their own norm: use opteq.operators.weight_norm for trained "
+                "lengths, and remove the parametrisation.",
+            )
         twin = copy.copy(operator)
         twin._parameters = {"gain": None}
         twin._buffers = {"raw": operator.weight}

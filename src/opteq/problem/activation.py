@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from opteq.errors import NotProximalError
 from opteq.options import strict_options
 from opteq.problem.penalty import SmoothPenalty
+from opteq.problem.slopes import SLACK, sampled_slopes
 
 _SLACK = 1e-7
 _FARTHEST = 1e8
@@ -23,14 +24,16 @@ class Activation(SmoothPenalty):
     """The penalty of a user's activation s, for instance `Activation(torch.arctan)`.
 
     A function is the prox of a convex penalty exactly if it is non-decreasing and 1-Lipschitz;
-    others (GELU, SiLU, Mish) are refused. The check samples the function densely on [-20, 20] and
-    coarsely to +-1000. `value` is computed numerically, up to a constant, as
+    others (GELU, SiLU, Mish) are refused, and so are modules with trainable parameters. The check
+    samples the function, now and again for each certificate, which says that it rests on a sample:
+    it can refute, not prove. `value` is computed numerically, up to a constant, as
 
         f(z) = z y - (integral of s from 0 to y) - z^2 / 2,     y = the inverse of s at z.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
+        _refuse_trainable(function)
         _refuse_unless_proximal(function)
         self.function = function
         ends = function(torch.tensor([-_FARTHEST, _FARTHEST], dtype=torch.float64)).tolist()
@@ -80,31 +83,36 @@ class Activation(SmoothPenalty):
 
 
 def _refuse_unless_proximal(function: Callable[[Tensor], Tensor]) -> None:
-    dense = torch.linspace(-20, 20, 8001, dtype=torch.float64)
-    far = torch.linspace(-1000, 1000, 2001, dtype=torch.float64)
-    for y in (dense, far):
-        with torch.no_grad():
-            s = function(y)
-        if s.shape != y.shape or not torch.allclose(function(y[:7]), s[:7], equal_nan=True):
-            raise NotProximalError(
-                "The activation is not elementwise.",
-                "Give a function of each entry alone; softmax and normalisations are not.",
-            )
-        slopes = s.diff() / y.diff()
-        if not bool(slopes.isfinite().all()):
-            raise NotProximalError(
-                "The activation is not finite everywhere.", "Give one defined on all numbers."
-            )
-        low, high = slopes.min(), slopes.max()
-        if low < -_SLACK:
-            raise NotProximalError(
-                f"The activation decreases near {float(y[slopes.argmin()]):.2f}, so it is not the "
-                "prox of any penalty.",
-                "Use a non-decreasing one, such as Softplus() or ELU() instead of GELU or SiLU.",
-            )
-        if high > 1 + _SLACK:
-            raise NotProximalError(
-                f"The activation has slope {float(high):.3f} near "
-                f"{float(y[slopes.argmax()]):.2f}; above 1 it is not the prox of any penalty.",
-                f"Divide it by {float(high):.3f} or more.",
-            )
+    found = sampled_slopes(function)
+    if not found.elementwise:
+        raise NotProximalError(
+            "The activation is not elementwise.",
+            "Give a function of each entry alone; softmax and normalisations are not.",
+        )
+    if not (math.isfinite(found.least) and math.isfinite(found.largest)):
+        raise NotProximalError(
+            "The activation is not finite everywhere.", "Give one defined on all numbers."
+        )
+    if found.least < -SLACK:
+        raise NotProximalError(
+            f"The activation decreases near {found.least_at:.2f}, so it is not the prox of any "
+            "penalty.",
+            "Use a non-decreasing one, such as Softplus() or ELU() instead of GELU or SiLU.",
+        )
+    if found.largest > 1 + SLACK:
+        raise NotProximalError(
+            f"The activation has slope {found.largest:.3f} near {found.largest_at:.2f}; above 1 it "
+            "is not the prox of any penalty.",
+            f"Divide it by {found.largest:.3f} or more; a function with jumps cannot be mended.",
+        )
+
+
+def _refuse_trainable(function: Callable[[Tensor], Tensor]) -> None:
+    """What is sampled now may be steeper after a step of the optimiser."""
+    if isinstance(function, nn.Module) and any(p.requires_grad for p in function.parameters()):
+        raise NotProximalError(
+            f"{type(function).__name__} has parameters, and nothing keeps its slope within [0, 1] "
+            "while they are trained.",
+            "Use LeakyReLU(slope, learned=True), freeze them with requires_grad_(False), or "
+            "subclass SmoothPenalty with parameters that cannot leave their range.",
+        )

@@ -34,6 +34,13 @@ class Slopes(NamedTuple):
 class Coupling(nn.Module, ABC):
     """An energy E(z_1, ..., z_L) of all branches and its gradient h_i in each."""
 
+    @property
+    def continuous(self) -> bool:
+        """Whether h is. Where it jumps, the minimiser of the objective may lie on the jump, and no
+        point is mapped onto itself: the minimiser can be unique and yet nothing that a solve
+        returns."""
+        return True
+
     @abstractmethod
     def energy(self, states: States) -> Tensor:
         """E for each sample."""
@@ -72,9 +79,10 @@ class HeritageDiversity(Coupling):
     average pooling to a smaller scale and its adjoint, nearest-neighbour up-sampling divided by the
     area, to a larger one.
 
-    The sign in the gradient of |.| makes the map jump and solves stall; `diversity="smooth"`, the
-    default, has temperature * log cosh(. / temperature) instead. "sign" is the paper's, "none"
-    leaves the term out. With `heritage=False` a branch sees itself in place of its neighbours.
+    The sign in the gradient of |.| makes the map jump and solves stall, so nothing is certified of
+    what they return; `diversity="smooth"`, the default, has temperature * log cosh(. / temperature)
+    instead. "sign" is the paper's, "none" leaves the term out. With `heritage=False` a branch sees
+    itself in place of its neighbours.
     """
 
     def __init__(
@@ -128,6 +136,10 @@ class HeritageDiversity(Coupling):
         if shapes is None:
             return Slopes(nothing, nothing)
         return Slopes(nothing, own + self.weight * (shapes[0][0] - 1) * ring)
+
+    @property
+    def continuous(self) -> bool:
+        return not (self._diverse and self.diversity == "sign")
 
     @property
     def _diverse(self) -> bool:

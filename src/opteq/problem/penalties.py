@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import OptionError
@@ -82,9 +82,13 @@ class Shrinkage(Penalty):
 
 @strict_options
 class LeakyReLU(Penalty):
-    """f = 0 for z >= 0, (1/slope - 1) z^2 / 2 below. Activation: leaky ReLU, 0 < slope <= 1."""
+    """f = 0 for z >= 0, (1/slope - 1) z^2 / 2 below. Activation: leaky ReLU, 0 < slope <= 1.
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    With `learned` the slope is trained, through its logit: it starts at `negative_slope`, below 1,
+    and cannot leave (0, 1), so every certificate stays valid. nn.PReLU promises no such thing.
+    """
+
+    def __init__(self, negative_slope: float = 0.01, *, learned: bool = False) -> None:
         super().__init__()
         if not is_number(negative_slope) or not 0 < negative_slope <= 1:
             raise OptionError(
@@ -92,7 +96,21 @@ class LeakyReLU(Penalty):
                 "Give a number in (0, 1]: above 1 the activation is not a prox; for 0 use "
                 "NonNegative.",
             )
-        self.negative_slope = negative_slope
+        if learned and negative_slope == 1:
+            raise OptionError("A learned slope cannot start at 1.", "Start it below, at 0.25 say.")
+        if learned:
+            logit = math.log(negative_slope / (1 - negative_slope))
+            self.slope_logit = nn.Parameter(torch.tensor(logit))
+        else:
+            self.fixed_slope = float(negative_slope)
+
+    @property
+    def negative_slope(self) -> float | Tensor:
+        """The slope below 0."""
+        if hasattr(self, "slope_logit"):
+            # In float32 the sigmoid of a large negative number is 0, where f would be infinite.
+            return torch.sigmoid(self.slope_logit).clamp(min=torch.finfo(torch.float32).tiny)
+        return self.fixed_slope
 
     def value(self, z: Tensor) -> Tensor:
         curvature = 1 / self.negative_slope - 1
@@ -103,7 +121,7 @@ class LeakyReLU(Penalty):
         return torch.where(v >= 0, v, v * scale)
 
     def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
+        return f"negative_slope={float(torch.as_tensor(self.negative_slope).detach()):g}"
 
 
 @strict_options

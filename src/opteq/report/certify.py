@@ -18,12 +18,20 @@ def robust_lines(found: RobustAccuracy) -> list[str]:
     lines = [
         f"Lipschitz constant {found.lipschitz:.4g} (attacks reached {found.stretch:.3g}), clean "
         f"accuracy {100 * found.clean:.1f}%, median certified radius {found.median_radius:.3g}",
+        *([_unsolved(found)] if found.unsolved else []),
         "",
         "| radius | certified % | under attack % |",
         "|--------|-------------|----------------|",
     ]
     rows = zip(found.radii, found.certified, found.attacked, strict=True)
     return lines + [f"| {r:<6g} | {100 * a:11.1f} | {100 * b:14.1f} |" for r, a, b in rows]
+
+
+def _unsolved(found: RobustAccuracy) -> str:
+    return (
+        f"{found.unsolved} of {found.images} images have no certified radius: their equilibria "
+        "were not found to 1e-8 in float64"
+    )
 
 
 def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:

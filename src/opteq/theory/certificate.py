@@ -14,9 +14,17 @@ from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Single
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.theory.claim import Certificate, Claim
-from opteq.theory.layers import LayerBounds, Shape, as_computed, layer_bounds
-from opteq.theory.modules import module_lipschitz, pooling_norm
+from opteq.theory.layers import (
+    LayerBounds,
+    Shape,
+    as_computed,
+    layer_bounds,
+    nothing_known,
+    sampled_penalties,
+)
+from opteq.theory.modules import module_lipschitz, pooling_norm, unbounded
 from opteq.theory.rates import rate_claims
+from opteq.theory.trust import unaltered
 
 
 @torch.no_grad()
@@ -49,7 +57,7 @@ def certificate(
 
 
 def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
-    found = as_computed(layer, layer_bounds(layer.map, input_shape))
+    found = _bounds(layer, input_shape)
     claims = [
         Claim(
             "contraction factor of the map",
@@ -75,7 +83,42 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
         ),
     ]
     claims += rate_claims(layer.map, found, layer.solver.tol)
+    claims += _premises([layer], [found])
     return Certificate(found.contraction, found.unique, found.lipschitz, tuple(claims))
+
+
+def _bounds(layer: Equilibrium, input_shape: Shape | None) -> LayerBounds:
+    """Of what the layer returns."""
+    if not unaltered(layer, Equilibrium):
+        return nothing_known(f"{type(layer).__name__} computes something of its own")
+    return as_computed(layer, layer_bounds(layer.map, input_shape))
+
+
+def _premises(layers: Sequence[Equilibrium], found: Sequence[LayerBounds]) -> list[Claim]:
+    """What is not proved but sampled, and what is proved of something else than solves return."""
+    sampled = {name: n for layer in layers for name, n in sampled_penalties(layer.map)}
+    claims = [
+        Claim(
+            f"{name} is the prox of a penalty",
+            True,
+            "SAMPLED, not proved: all claims above rest on it",
+            True,
+            f"{points:,} slopes in [0, 1]",
+        )
+        for name, points in sampled.items()
+    ]
+    jumping = [part.minimiser for part in found if part.minimiser is not None]
+    if jumping:
+        claims.append(
+            Claim(
+                "minimiser of G (not what solves return), Lipschitz",
+                max(jumping),
+                "G strongly convex in y; the sign a set at 0",
+                all(math.isfinite(value) for value in jumping),
+                "the map jumps there, so solves stall",
+            )
+        )
+    return claims
 
 
 def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
@@ -86,14 +129,13 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
             f"{type(model).__name__} has no equilibrium.", "Certify a model of the family."
         )
     features = None
-    if isinstance(model, Classifier) and image_shape is not None:
+    known = unaltered(model, Classifier)
+    if known and image_shape is not None:
+        assert isinstance(model, Classifier)
         features = _features(model, image_shape)
         parts = model.body.parts(features)
         layers, inputs = [p[0] for p in parts], [tuple(p[1].shape[1:]) for p in parts]
-    found = [
-        as_computed(layer, layer_bounds(layer.map, shape))
-        for layer, shape in zip(layers, inputs, strict=True)
-    ]
+    found = [_bounds(layer, shape) for layer, shape in zip(layers, inputs, strict=True)]
     contraction = max(part.contraction for part in found)
     unique = all(part.unique for part in found)
     convexity = min(part.convexity for part in found)
@@ -111,7 +153,8 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
         ),
     ]
     lipschitz = math.inf
-    if isinstance(model, Classifier):
+    if known:
+        assert isinstance(model, Classifier)
         lipschitz = _through(model, found, features, claims)
     claims.append(
         Claim(
@@ -124,6 +167,7 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
     )
     worst = max(range(len(found)), key=lambda i: found[i].contraction)
     claims += rate_claims(layers[worst].map, found[worst], layers[worst].solver.tol)
+    claims += _premises(layers, found)
     return Certificate(contraction, unique, lipschitz, tuple(claims))
 
 
@@ -138,44 +182,52 @@ def _through(
     pixels = float((1 / model.pixel_std).abs().max())
     stem = module_lipschitz(model.stem)
     norm, head = module_lipschitz(model.norm), module_lipschitz(model.head)
-    reach, side = _reach(model, found, features)
-    if isinstance(model.head, (PooledHead, BoundedHead)):
-        head *= pooling_norm(side, model.head.grid)
+    reach, size = _reach(model, found, features)
+    if unaltered(model.head, PooledHead, BoundedHead):
+        head *= pooling_norm(size, model.head.grid)  # type: ignore[arg-type]
+    fusion = next((p.how for p in found if not math.isfinite(p.lipschitz)), found[0].how)
     rows = (
-        ("stem", pixels * stem, "evaluation mode", "norms of its convolutions"),
-        ("injections, equilibria, fusion", reach, found[0].how[0], found[0].how[2]),
-        ("normalisation", norm, "evaluation mode", "largest scale"),
-        ("head", head, "", "norm of its matrix and of pooling"),
+        ("stem", pixels * stem, unbounded(model.stem) or "evaluation mode", "norms of its parts"),
+        ("injections, equilibria, fusion", reach, fusion[0], fusion[2]),
+        ("normalisation", norm, unbounded(model.norm) or "evaluation mode", "largest scale"),
+        ("head", head, unbounded(model.head), "norm of its matrix and of pooling"),
     )
     for name, value, condition, reference in rows:
         claims.append(
             Claim(f"{name}, Lipschitz", value, condition, math.isfinite(value), reference)
         )
-    return pixels * stem * reach * norm * head
+    factors = (pixels, stem, reach, norm, head)
+    return 0.0 if 0.0 in factors else math.prod(factors)
 
 
 def _reach(
     model: Classifier, found: list[LayerBounds], features: Tensor | None
-) -> tuple[float, int | None]:
-    """From the stem's features to the fused ones, and the side of these."""
+) -> tuple[float, tuple[int, int] | None]:
+    """From the stem's features to the fused ones, and the height and width of these."""
     body = model.body
-    if isinstance(body, Parallel):
+    size = None if features is None else (features.shape[-2], features.shape[-1])
+    if unaltered(body, Parallel):
+        assert isinstance(body, Parallel)
         scales = []
         for injection, side, part in zip(body.injections, body.sides, found, strict=True):
             # The mean over r x r places has norm 1/r; its copies over r x r places norm r.
             down = side / max(body.sides)
             across = body.common_side / side
             scales.append(down * module_lipschitz(injection) * part.lipschitz * across)
-        return sum(scales) / len(scales), body.common_side
-    side = None if features is None else features.shape[-1]
-    if not isinstance(body, Single) or body.mix is not None or len(found) != 1:
-        return math.inf, side
+        if size is not None:
+            size = size[0] * body.common_side // size[1], body.common_side
+        return sum(scales) / len(scales), size
+    if not unaltered(body, Single) or len(found) != 1:
+        return math.inf, size
+    assert isinstance(body, Single)
     layer = found[0]
+    if body.mix is not None:
+        return math.inf, size
     if len(layer.parts) == 1:
-        return layer.lipschitz, side
+        return layer.lipschitz, size
     if features is None:
-        return math.inf, side
+        return math.inf, size
     states = body.layer.map.bind(features).start()
     copies = [features.shape[-1] / part.shape[-1] for part in states]
     total = layer.fused(copies)
-    return total / len(layer.parts) if body.fusion == "average" else total, side
+    return total / len(layer.parts) if body.fusion == "average" else total, size

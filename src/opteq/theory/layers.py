@@ -13,17 +13,18 @@ from torch import Tensor
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch, Branches
-from opteq.equilibrium.chain import Chain
+from opteq.equilibrium.chain import Chain, chain_curvature
 from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.gradient import Unrolled
 from opteq.layer import Equilibrium
-from opteq.problem import Gaussian, Linear, PatchGaussian
+from opteq.problem import Gaussian, Linear, PatchGaussian, Penalty
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
 from opteq.solve import SAM, ForwardBackward, PeacemanRachford
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz
+from opteq.theory.trust import by_formula, distrusted, slopes_of
 
 Shape = tuple[int, ...]
 
@@ -54,6 +55,9 @@ class LayerBounds:
     """The norm by which each part of the state follows: one, or |W_i| for each branch."""
     each: tuple[float, ...] | None = None
     """How far each part can move for itself, where that is known."""
+    minimiser: float | None = None
+    """How far the minimiser of the objective can move, for a map that jumps there and so has no
+    fixed point that a solve could return."""
 
     @property
     def lipschitz(self) -> float:
@@ -73,30 +77,87 @@ class LayerBounds:
 
 def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> LayerBounds:
     """`input_shape` is that of the layer's input without its batch: bounds for branches at several
-    scales depend on it."""
-    if isinstance(map, Proximal):
-        return _proximal(map)
-    if isinstance(map, Branches):
+    scales depend on it. Of a map that does not do what its bounds were written for nothing is
+    known."""
+    found = distrusted(map)
+    if found is None:
+        found = next(filter(None, (_not_a_prox(p) for p in _penalties(map))), None)
+    if found is not None:
+        return nothing_known(found)
+    rules = {Proximal: _proximal, Chain: _chain, Monotone: _monotone}
+    if type(map) is Branches:
         return _branches(map, input_shape)
-    if isinstance(map, Monotone):
-        return _monotone(map)
-    curvature = _chain_curvature(map) if isinstance(map, Chain) else map.curvature()
+    return rules.get(type(map), _other)(map)
+
+
+def _penalties(map: EquilibriumMap) -> list[Penalty]:
+    return [module for module in map.modules() if isinstance(module, Penalty)]
+
+
+def _not_a_prox(penalty: Penalty) -> str | None:
+    slopes = slopes_of(penalty)
+    if slopes.proximal:
+        return None
+    name = type(penalty).__name__
+    if not slopes.elementwise:
+        return f"{name} is not elementwise"
+    return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, and is no prox"
+
+
+def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
+    """The activations that are known to be a prox by a sample alone, and its size."""
+    found = {}
+    for penalty in _penalties(map):
+        if not by_formula(penalty):
+            found[penalty._get_name()] = slopes_of(penalty).points
+    return sorted(found.items())
+
+
+def nothing_known(why: str) -> LayerBounds:
+    """For a map of which no bound can be trusted."""
+    return LayerBounds(
+        contraction=math.inf,
+        where=why,
+        convexity=-math.inf,
+        smoothness=math.inf,
+        unique=False,
+        why_unique=(why, "nothing is known"),
+        driven=math.inf,
+        pushed=math.inf,
+        how=(why, False, "nothing is known"),
+    )
+
+
+def _chain(map: Chain) -> LayerBounds:
+    units = cast(list[Unit], list(map.units))
+    curvature = chain_curvature(units, map.regularizer, now=True)
     contraction = largest(curvature.contraction)
     pushed, driven = math.inf, math.inf
-    how = ("a map with a known bound", False, "problems, chains, branches")
-    if isinstance(map, Chain) and map.regularizer is None:
-        pushed, how = _through_chain(map)
+    how = ("no regulariser inside the map", False, "problems, chains, branches")
+    if map.regularizer is None:
+        pushed, how = _through_chain(units)
         driven = pushed / (1 - contraction) if contraction < 1 else math.inf
-    return LayerBounds(
-        contraction=contraction,
-        where="product of the units' constants",
-        convexity=1 - contraction,
-        smoothness=math.inf,
-        unique=contraction < 1,
-        why_unique=("contraction", "Banach's theorem"),
+    return replace(
+        _contracting(contraction, "product of the units' constants"),
         driven=driven,
         pushed=pushed,
         how=how,
+    )
+
+
+def _other(map: EquilibriumMap) -> LayerBounds:
+    return _contracting(largest(map.curvature().contraction), "curvature() of the map")
+
+
+def _contracting(contraction: float, where: str) -> LayerBounds:
+    """Of a map of which its Lipschitz constant alone is known."""
+    return replace(
+        nothing_known("a map with a known bound"),
+        contraction=contraction,
+        where=where,
+        convexity=1 - contraction,
+        unique=contraction < 1,
+        why_unique=("contraction", "Banach's theorem"),
     )
 
 
@@ -151,7 +212,7 @@ def _curvature(map: Proximal) -> Curvature:
     square = w**2
     own = (
         Curvature(0.0, square)
-        if isinstance(map.problem.similarity, Linear)
+        if type(map.problem.similarity) is Linear
         else Curvature(-square, GAUSSIAN_BACKWARD * square)
     )
     low, high = -largest(-cast(float, known.low)), largest(known.high)
@@ -161,9 +222,9 @@ def _curvature(map: Proximal) -> Curvature:
 def _weight_norm(map: Proximal) -> float | None:
     """|W|, or |W||H| with patches."""
     similarity = map.problem.similarity
-    if isinstance(similarity, (Linear, Gaussian)):
-        return similarity.operator.norm()
-    if isinstance(similarity, PatchGaussian):
+    if type(similarity) in (Linear, Gaussian):
+        return cast(Linear | Gaussian, similarity).operator.norm()
+    if type(similarity) is PatchGaussian:
         return similarity.operator.norm() * similarity.projection.norm()
     return None
 
@@ -172,10 +233,10 @@ def _lipschitz(map: Proximal) -> tuple[float, tuple[str, bool, str]]:
     similarity, w = map.problem.similarity, _weight_norm(map)
     if w is None:
         return math.inf, ("a kernel with a known bound", False, "linear and Gaussian kernels")
-    if isinstance(similarity, Linear):
+    if type(similarity) is Linear:
         bound = linear_lipschitz(w)
         return bound, ("|W| < 1", math.isfinite(bound), "1 / (1 - |W|^2)")
-    if isinstance(similarity, PatchGaussian):
+    if type(similarity) is PatchGaussian:
         bound = similarity.projection.norm() * gaussian_lipschitz(w)
     else:
         bound = gaussian_lipschitz(w, parts=False)
@@ -185,39 +246,24 @@ def _lipschitz(map: Proximal) -> tuple[float, tuple[str, bool, str]]:
 
 def _pushed(map: Proximal) -> float:
     similarity = map.problem.similarity
-    if isinstance(similarity, Linear):
+    if type(similarity) is Linear:
         return 1.0
-    if isinstance(similarity, Gaussian):
+    if type(similarity) is Gaussian:
         return similarity.operator.norm()
-    if isinstance(similarity, PatchGaussian):
+    if type(similarity) is PatchGaussian:
         return similarity.operator.norm() * similarity.projection.norm() ** 2
     return math.inf
 
 
-def _chain_curvature(chain: Chain) -> Curvature:
-    factor = math.prod(_unit(unit) for unit in cast(list[Unit], list(chain.units)))
-    if chain.regularizer is not None:
-        factor *= chain.regularizer.lipschitz()
-    return Curvature(-factor, factor)
-
-
-def _unit(unit: Unit) -> float:
-    """`Unit.lipschitz` for the weights as they are."""
-    alpha, inner = float(torch.as_tensor(unit.alpha)), unit.operator.norm() ** 2
-    if unit.mixing is not None:
-        inner *= unit.mixing.norm() ** 2
-    return alpha * inner + 1 - alpha
-
-
-def _through_chain(chain: Chain) -> tuple[float, tuple[str, bool, str]]:
+def _through_chain(units: Sequence[Unit]) -> tuple[float, tuple[str, bool, str]]:
     """T = f_L o ... o f_1: what enters at unit l is passed on by those after it. The constant of
     one application, and (condition, holds, reference) of that of the equilibrium."""
     reached, factor = 0.0, 1.0
-    for unit in cast(list[Unit], list(chain.units)):
+    for unit in units:
         if unit.change is not None or unit.mixing is not None:
             return math.inf, ("plain units", False, "no change of variables, no mixing")
         alpha, norm = float(torch.as_tensor(unit.alpha)), unit.operator.norm()
-        own = _unit(unit)
+        own = unit.lipschitz(now=True)
         reached = own * reached + alpha * norm * module_lipschitz(unit.injection)
         factor *= own
     condition = ("product of the units' constants < 1", factor < 1, "chain rule, |W_l| and |U_l|")
@@ -247,7 +293,7 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
     condition = "G strongly convex in y"
     if shapes is None and not known:
         condition += "; needs input_shape"
-    return LayerBounds(
+    found = LayerBounds(
         contraction=contraction,
         where="in the norm of the largest branch",
         convexity=convexity,
@@ -259,6 +305,22 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
         pushed=math.inf,
         how=(condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
         each=_each(slopes.size * w[:, None] * w, w, injected),
+    )
+    return found if map.coupling.continuous else _jumping(found)
+
+
+def _jumping(found: LayerBounds) -> LayerBounds:
+    """What is left where the map jumps: a statement about the minimiser, none about solves."""
+    why = "a map that does not jump"
+    return replace(
+        found,
+        contraction=math.inf,
+        unique=False,
+        why_unique=(why, 'diversity="smooth" has an equilibrium'),
+        driven=math.inf,
+        how=(why, False, 'diversity="smooth" has a bound'),
+        each=None,
+        minimiser=found.lipschitz,
     )
 
 

@@ -3,46 +3,90 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from opteq.models.bounded import Bounded, BoundedHead, SortedPairs
+from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
+from opteq.models.classifier import PooledHead, Stem
 from opteq.operators import LinearOperator
 from opteq.operators.convolution import Conv2d
 from opteq.operators.spectral import dense_norm
-
-_ONE = (nn.ReLU, nn.Identity, nn.Dropout, nn.Flatten, nn.Tanh, SortedPairs)
+from opteq.theory.trust import brings, distrusted, unaltered
 
 
 def module_lipschitz(module: nn.Module) -> float:
-    """An upper bound in the 2-norm that is certain; inf where none is known."""
-    if isinstance(module, nn.Linear):
-        return float(dense_norm(module.weight.detach()))
-    if isinstance(module, nn.Conv2d):
-        return _convolution(module)
-    if isinstance(module, nn.BatchNorm2d):
-        return _batch_norm(module)
+    """An upper bound in the 2-norm that is certain; inf where none is known.
+
+    Known are the classes below, not their subclasses, which may compute anything, and linear
+    operators. A module of your own is bounded by its method `lipschitz()`, a number for its
+    weights as they are.
+
+    >>> module_lipschitz(nn.Sequential(nn.Identity(), nn.ReLU()))
+    1.0
+    """
     if isinstance(module, LinearOperator):
-        return module.norm()
-    if isinstance(module, (Bounded, BoundedHead)):
-        return module.operator.norm()
-    if isinstance(module, nn.Sequential):
-        return math.prod(module_lipschitz(layer) for layer in module)
-    return 1.0 if isinstance(module, _ONE) else math.inf
+        found = module.norm() if distrusted(module) is None else math.inf
+    elif unaltered(module, *_KNOWN):
+        found = _KNOWN[type(module)](module)
+    elif unaltered(module, type(module)) and brings(module, "lipschitz", "forward"):
+        found = float(module.lipschitz())  # type: ignore[operator]
+    else:
+        found = math.inf
+    return math.inf if math.isnan(found) else found
 
 
-def pooling_norm(side: int | None, grid: int) -> float:
-    """Norm of taking the mean of each of grid x grid parts of a channel of side x side places. For
-    an unknown side a bound for all: 1 for the mean of everything, none for parts."""
-    if side is None:
+def unbounded(module: nn.Module) -> str:
+    """The innermost part of `module` without a bound, in words; empty if there is none."""
+    if math.isfinite(module_lipschitz(module)):
+        return ""
+    for part in module.children():
+        inner = unbounded(part)
+        if inner and unaltered(module, *_CHAINS):
+            return inner
+    return f"{type(module).__name__}: {distrusted(module) or 'no bound is known'}"
+
+
+def pooling_norm(size: tuple[int, int] | None, grid: int) -> float:
+    """Norm of taking the mean of each of grid x grid parts of a channel of height x width places.
+    For an unknown size a bound for all: 1 for the mean of everything, none for parts."""
+    if size is None:
         return 1.0 if grid == 1 else math.inf
+    return math.prod(_axis_norm(side, grid) for side in size)
+
+
+def _axis_norm(side: int, grid: int) -> float:
     axis = functional.adaptive_avg_pool1d(torch.eye(side, dtype=torch.float64)[None], grid)[0]
-    return float(dense_norm(axis)) ** 2
+    return float(dense_norm(axis))
 
 
-def _convolution(module: nn.Conv2d) -> float:
+def _chain(module: nn.Module) -> float:
+    factors = [module_lipschitz(layer) for layer in module.children()]
+    # 0 * inf: what is cut off does not matter.
+    return 0.0 if 0.0 in factors else math.prod(factors)
+
+
+def _dense(module: nn.Module) -> float:
+    return float(dense_norm(module.weight.detach()))  # type: ignore[operator, union-attr]
+
+
+def _operator(module: nn.Module) -> float:
+    return module_lipschitz(module.operator)  # type: ignore[arg-type]
+
+
+def _one(module: nn.Module) -> float:
+    return 1.0
+
+
+def _dropout(module: nn.Module) -> float:
+    return math.inf if module.training else 1.0
+
+
+def _convolution(module: nn.Module) -> float:
+    assert isinstance(module, nn.Conv2d)
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
         return math.inf
     if tuple(module.dilation) != (1, 1):
@@ -56,10 +100,25 @@ def _convolution(module: nn.Conv2d) -> float:
     return operator.norm()
 
 
-def _batch_norm(module: nn.BatchNorm2d) -> float:
+def _batch_norm(module: nn.Module) -> float:
+    assert isinstance(module, nn.BatchNorm2d)
     if module.training or module.running_var is None:
         return math.inf
     scale = torch.rsqrt(module.running_var.double() + module.eps)
     if module.weight is not None:
         scale = scale * module.weight.detach().double()
     return float(scale.abs().max())
+
+
+_CHAINS = (nn.Sequential, Stem, BoundedStem)
+_KNOWN: dict[type, Callable[[Any], float]] = {
+    **dict.fromkeys(_CHAINS, _chain),
+    **dict.fromkeys((nn.ReLU, nn.Identity, nn.Flatten, nn.Tanh, SortedPairs), _one),
+    nn.Dropout: _dropout,
+    nn.Linear: _dense,
+    PooledHead: _dense,
+    nn.Conv2d: _convolution,
+    nn.BatchNorm2d: _batch_norm,
+    Bounded: _operator,
+    BoundedHead: _operator,
+}

@@ -17,18 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.evaluate.attack import rules_for, strongest_l2, withstands
+from opteq.layer import Equilibrium
 from opteq.models.bounded import BoundedHead
-from opteq.models.classifier import Network
+from opteq.models.classifier import Network, PooledHead
 from opteq.theory.certificate import certificate
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.stretch import precise, stretch
+from opteq.theory.trust import unaltered
 
 Progress = Callable[[int], object]
 # Images from which the largest stretch is looked for.
@@ -43,6 +46,7 @@ class RobustAccuracy:
     certified: tuple[float, ...]
     attacked: tuple[float, ...]
     clean: float
+    """Of the exact equilibria; what is not solved is not right."""
     lipschitz: float
     median_radius: float
     """Of the correct predictions."""
@@ -51,6 +55,8 @@ class RobustAccuracy:
     images: int
     certified_radii: tuple[float, ...]
     """Of all images, in rising order; 0 for those that are wrong."""
+    unsolved: int = 0
+    """Images whose equilibria were not found to 1e-8 in float64, and so have no radius."""
 
 
 def lead(logits: Tensor, labels: Tensor) -> Tensor:
@@ -79,12 +85,11 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
     whose logits have the constant `lipschitz` by its certificate; that constant itself where the
     last layer is not one matrix."""
     head = getattr(model, "head", None)
-    if isinstance(head, BoundedHead):
-        weight = head.operator.weight
-    elif isinstance(head, nn.Linear):
-        weight = head.weight
-    else:
+    if not isinstance(head, nn.Module) or not unaltered(head, BoundedHead, PooledHead, nn.Linear):
         return lipschitz
+    if not 0 < module_lipschitz(head) < math.inf:
+        return lipschitz
+    weight = head.operator.weight if isinstance(head, BoundedHead) else cast(Tensor, head.weight)
     rows = weight.detach().double()
     return lipschitz * torch.cdist(rows, rows) / module_lipschitz(head)
 
@@ -92,11 +97,39 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
 @torch.no_grad()
 def exact_radius(model: Network, x: Tensor, labels: Tensor) -> Tensor:
     """`certified_radius` of the model's exact equilibria, solved to 1e-8 in float64, so that no
-    tolerance blurs them."""
-    slopes = margin_lipschitz(model, certificate(model).lipschitz)
+    tolerance blurs them. An image whose solve does not get there has no certified radius: 0."""
+    return _exact(model, x, labels).radius
+
+
+class _Exact(NamedTuple):
+    radius: Tensor
+    right: Tensor
+    solved: Tensor
+
+
+def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
+    """Certified radii, and which images are right and which are solved."""
+    slopes = margin_lipschitz(model, certificate(model, input_shape=tuple(x.shape[1:])).lipschitz)
     exact = precise(model, tol=1e-8)
-    logits = torch.cat([exact(part.double()) for part in x.split(100)])
-    return certified_radius(logits, labels, slopes)
+    layers = [layer for layer in exact.modules() if isinstance(layer, Equilibrium)]
+    for layer in layers:
+        layer.solver = replace(layer.solver, on_failure="ignore")
+    logits, solved = [], []
+    for part in x.split(100):
+        output = exact.run(part.double())
+        # Layers that are so many steps are what they are, converged or not.
+        needed = [
+            solution.converged
+            for layer, solution in zip(layers, output.solutions, strict=True)
+            if not layer.gradient.is_forward_pass
+        ]
+        reached = output.logits.isfinite().all(1)
+        logits.append(output.logits)
+        solved.append(torch.stack([reached, *needed]).all(0))
+    there = torch.cat(solved)
+    exact_logits = torch.cat(logits)
+    radius = torch.where(there, certified_radius(exact_logits, labels, slopes), 0.0)
+    return _Exact(radius, (exact_logits.argmax(1) == labels) & there, there)
 
 
 def withstands_all(
@@ -140,9 +173,11 @@ def robust_accuracy(
         raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
     radii = sorted(radii)
     lipschitz = certificate(model).lipschitz
-    found, held, count, largest = [], [0] * len(radii), 0, None
+    found: list[_Exact] = []
+    held, count, largest = [0] * len(radii), 0, None
     for x, labels in batches:
-        found.append(exact_radius(model, x, labels))
+        with torch.no_grad():
+            found.append(_exact(model, x, labels))
         for i, alive in enumerate(survivors(model, x, labels, radii, steps=steps)):
             held[i] += int(alive.sum())
         count += len(x)
@@ -150,16 +185,16 @@ def robust_accuracy(
             progress(count)
         if largest is None:
             largest = float(stretch(precise(model), x[:_STRETCHED].double()).max())
-    radius = torch.cat(found)
-    right = radius[radius > 0]
+    radius, right, solved = (torch.cat(parts) for parts in zip(*found, strict=True))
     return RobustAccuracy(
         tuple(radii),
         tuple(float((radius >= r).double().mean()) for r in radii),
         tuple(h / count for h in held),
-        len(right) / count,
+        float(right.double().mean()),
         lipschitz,
-        float(right.median()) if len(right) else 0.0,
+        float(radius[right].median()) if right.any() else 0.0,
         largest or 0.0,
         count,
         tuple(radius.sort().values.tolist()),
+        int((~solved).sum()),
     )

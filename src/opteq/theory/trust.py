@@ -1,0 +1,109 @@
+"""What a bound may be trusted for: the behaviour it was written with.
+
+A class that inherits a bound but computes something else is not bounded by it, and neither is a
+module whose forward pass was changed on the instance or by a hook. None of that can be seen in a
+result, so everything is taken for unknown that is not seen to be as its bound expects it.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from opteq.equilibrium.base import EquilibriumMap
+from opteq.equilibrium.branches import Branch
+from opteq.equilibrium.unit import Affine, Unit
+from opteq.layer import Equilibrium
+from opteq.operators import LinearOperator
+from opteq.problem import Coupling, Penalty, Problem, Similarity
+from opteq.problem.penalties import (
+    ELU,
+    Box,
+    LeakyReLU,
+    Logistic,
+    NonNegative,
+    Shrinkage,
+    Softplus,
+    Tanh,
+)
+from opteq.problem.regularizer import InsideMap, Regularizer
+from opteq.problem.slopes import Slopes, sampled_slopes
+
+# The methods that bound, and those that they speak of: the former must not be the older.
+_SPEAK_FOR: tuple[tuple[type, tuple[str, ...], tuple[str, ...]], ...] = (
+    (LinearOperator, ("norm", "tight_norm"), ("forward", "adjoint", "weight")),
+    (
+        Similarity,
+        ("curvature", "residual_norm_limit", "bend_range"),
+        ("bind", "_bind", "value", "scalar", "scalar_slope"),
+    ),
+    (Coupling, ("slopes",), ("pull", "energy")),
+    (Regularizer, ("smoothness", "prox"), ("gradient", "value")),
+    (EquilibriumMap, ("curvature",), ("bind",)),
+)
+# Classes of which no bound is asked but that of their parts: they must be themselves.
+_ITSELF = (Problem, Unit, Branch, Affine, InsideMap, Equilibrium)
+_BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Logistic, Softplus, ELU)
+
+
+def distrusted(module: nn.Module) -> str | None:
+    """Why nothing is known of what `module` or a part of it computes; None if nothing stands in the
+    way of its bounds."""
+    for part in module.modules():
+        found = _changed(part) or _inherited(part)
+        if found is not None:
+            return found
+    return None
+
+
+def unaltered(module: nn.Module, *kinds: type) -> bool:
+    """Whether this very module, whatever its parts, is exactly of one of these classes and computes
+    what they do."""
+    return type(module) in kinds and _changed(module) is None
+
+
+def brings(module: nn.Module, bound: str, behaviour: str) -> bool:
+    """Whether a class of `module` has a method `bound` written for its `behaviour`."""
+    own = _age(module, bound)
+    return own < len(type(module).__mro__) and own <= _age(module, behaviour)
+
+
+def by_formula(penalty: Penalty) -> bool:
+    """Whether the activation is one of ours, a prox by its formula."""
+    return type(penalty) in _BY_FORMULA
+
+
+def slopes_of(penalty: Penalty) -> Slopes:
+    """Sampled from the activation as it is now, for ours too: a slope that was changed by hand
+    shows."""
+    weight = next((t for t in (*penalty.parameters(), *penalty.buffers())), None)
+    return sampled_slopes(penalty, "cpu" if weight is None else weight.device)
+
+
+def _changed(module: nn.Module) -> str | None:
+    name = type(module).__name__
+    if module._forward_hooks or module._forward_pre_hooks:
+        return f"{name} has a hook"
+    for attribute in vars(module):
+        if callable(getattr(type(module), attribute, None)):
+            return f"{name}.{attribute} was replaced"
+    return None
+
+
+def _inherited(module: nn.Module) -> str | None:
+    name = type(module).__name__
+    for kind in _ITSELF:
+        if isinstance(module, kind) and type(module) is not kind:
+            return f"{name} is not {kind.__name__}, and nothing bounds what it does"
+    for kind, bounds, behaviour in _SPEAK_FOR:
+        if isinstance(module, kind):
+            newest = min(_age(module, bound) for bound in bounds)
+            for method in behaviour:
+                if _age(module, method) < newest:
+                    return f"{name}.{method} is newer than its bound ({bounds[0]})"
+    return None
+
+
+def _age(module: nn.Module, method: str) -> int:
+    """How far up among its classes a method is defined."""
+    lineage = type(module).__mro__
+    return next((i for i, cls in enumerate(lineage) if method in vars(cls)), len(lineage))
