@@ -190,7 +190,7 @@ def test_ill_posed_norm_bounds_are_refused_with_the_way_out(call, words):
     "call",
     [
         lambda: dense(1.2, solver=ForwardBackward()),
-        lambda: dense(1.2, solver=ForwardBackward(), gradient=Unrolled()),
+        lambda: dense(1.2, solver=ForwardBackward(accelerate=False), gradient=Unrolled()),
         lambda: dense(1.2, allow_uncertified=True),
         lambda: dense(0.999, kernel=Linear),
         lambda: dense(0.9, kernel=Polynomial),  # nothing is certain, each Solution tells

@@ -93,6 +93,10 @@ class NotConvergedWarning(UserWarning):
     """A solve that failed under `on_failure="warn"`."""
 
 
+class DataWarning(UserWarning):
+    """Data that can be used, but is not what it seems."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy that names the known option closest to `name`, or lists them all."""
     known = sorted(known)

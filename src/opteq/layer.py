@@ -52,19 +52,22 @@ class Equilibrium(nn.Module):
         allow_uncertified: bool = False,
     ) -> None:
         super().__init__()
-        solver = Anderson() if solver is None else solver
         gradient = Implicit() if gradient is None else gradient
-        solver = solver_from(solver) if isinstance(solver, str) else solver
         gradient = gradient_from(gradient) if isinstance(gradient, str) else gradient
+        solver = solver_from(solver) if isinstance(solver, str) else solver
         if not isinstance(problem, (Problem, EquilibriumMap)):
             raise OptionError(
                 f"problem is a {type(problem).__name__}.",
                 "Give Problem(penalty=..., similarity=...).",
             )
-        if not isinstance(solver, Solver):
+        if not isinstance(solver, Solver | None):
             raise OptionError(f"solver is {solver!r}.", "Give Picard(), Anderson(), ...")
         if not isinstance(gradient, GradientRule):
             raise OptionError(f"gradient is {gradient!r}.", "Give Implicit(), Phantom(), ...")
+        solver = gradient.solver_or(solver, Anderson())
+        refusal = gradient.refusal(solver)
+        if refusal is not None:
+            raise refusal
         self.map = Proximal(problem) if isinstance(problem, Problem) else problem
         self.solver = solver
         self.gradient = gradient
@@ -160,7 +163,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     """Let every equilibrium in `model` use another gradient rule, for a while: an attack through
-    unrolled steps, an exact gradient to compare with.
+    unrolled steps, an exact gradient to compare with. Steps are unrolled of the plain form of each
+    layer's solver: Picard's in place of Anderson's.
 
     >>> import torch, opteq
     >>> from opteq.gradient import Unrolled
@@ -172,14 +176,14 @@ def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     21
     """
     layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
-    before = [layer.gradient for layer in layers]
+    before = [(layer.gradient, layer.solver) for layer in layers]
     for layer in layers:
-        layer.gradient = rule
+        layer.gradient, layer.solver = rule, rule.solver_or(None, layer.solver)
     try:
         yield
     finally:
         for layer, own in zip(layers, before, strict=True):
-            layer.gradient = own
+            layer.gradient, layer.solver = own
 
 
 class _Warm:

@@ -10,11 +10,15 @@ from PIL import Image
 
 from opteq.data import cifar, download, idx
 from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, read_batches
-from opteq.data.dataset import VOID
+from opteq.data.dataset import VOID, MemoryImages, decode
 from opteq.data.folders import load_image_folder, load_pairs
 from opteq.data.named import list_data, load_data
 from opteq.data.settings import DataSettings
-from opteq.errors import DataError, OptionError, UnknownOptionError
+from opteq.data.splits import limited
+from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError
+
+# The files of these tests are small.
+pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
 
 
 def write_idx(path, array):
@@ -113,9 +117,178 @@ def test_five_known_classes(cifar10, tmp_path):
     assert set(data.unseen.labels.tolist()) == {5, 6, 7, 8, 9}
 
 
-def test_limits_take_the_first_images(cifar10, tmp_path):
-    data = load_data(DataSettings(name="cifar10", limit_train=7, limit_test=3), tmp_path)
-    assert (len(data.train), len(data.test)) == (7, 3)
+def test_limits_take_of_every_class(tmp_path):
+    """Folders are sorted by class: the first images would show two classes of ten."""
+    labels = torch.arange(10).repeat_interleave(50)
+    images = MemoryImages(torch.arange(500)[:, None, None, None].to(torch.uint8), labels)
+    chosen = limited(images, 100)
+    assert chosen.labels.bincount().tolist() == [10] * 10
+    fewer = limited(images, 30)
+    assert fewer.labels.bincount().tolist() == [3] * 10
+    pairs = [
+        set(zip(s.images.flatten().tolist(), s.labels.tolist(), strict=True))
+        for s in (chosen, fewer)
+    ]
+    assert pairs[1] < pairs[0]
+    assert torch.equal(limited(images, 30).images, fewer.images)
+    assert limited(images, 500) is limited(images, None) is images
+    uneven = MemoryImages(torch.zeros(1000, 1, 1, 1), torch.tensor([0] * 998 + [1, 2]))
+    assert limited(uneven, 10).labels.bincount().tolist() == [8, 1, 1]
+
+
+def test_a_limit_that_hides_classes_is_told(cifar10, tmp_path):
+    settings = DataSettings(name="cifar10", limit_train=20, limit_test=3)
+    with pytest.warns(DataWarning, match="7 of them are left out"):
+        data = load_data(settings, tmp_path)
+    assert (len(data.train), len(data.test)) == (20, 3)
+
+
+def test_data_that_is_not_all_there_is_told(cifar10, tmp_path):
+    with pytest.warns(DataWarning, match=r"40 training and 10 test images here"):
+        load_data("cifar10", tmp_path)
+
+
+def test_an_interrupted_unpacking_is_not_taken_for_the_data(tmp_path, monkeypatch):
+    """Killed in the middle, the folder of the data must not be there."""
+    import tarfile
+
+    source = tmp_path / "source"
+    (source / "things").mkdir(parents=True)
+    for i in range(20):
+        (source / "things" / f"{i}.bin").write_bytes(bytes(100))
+    packed = tmp_path / "things.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(source / "things", "things")
+    target = tmp_path / "data" / "things"
+    target.parent.mkdir()
+    whole = tarfile.TarFile.extractall
+
+    def killed(self, path, **options):
+        whole(self, path, members=self.getmembers()[:7], **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "extractall", killed)
+        with pytest.raises(KeyboardInterrupt):
+            download.unpack(packed, target)
+    assert not target.exists()
+    download.unpack(packed, target)
+    assert len(list(target.iterdir())) == 20
+    assert [p.name for p in target.parent.iterdir()] == ["things"]
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        download.unpack(packed, tmp_path / "data" / "other")
+
+
+def test_an_archive_that_reaches_outside_is_refused(tmp_path):
+    import io
+    import tarfile
+
+    packed = tmp_path / "evil.tar"
+    with tarfile.open(packed, "w") as archive:
+        member = tarfile.TarInfo("../outside")
+        member.size = 1
+        archive.addfile(member, io.BytesIO(b"x"))
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        download.unpack(packed, tmp_path / "data" / "evil")
+    assert not (tmp_path / "data" / "outside").exists()
+
+
+def label_pair(folder, name, labels, **options):
+    for part in ("images", "labels"):
+        (folder / part / name).parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.zeros((*labels.shape, 3), np.uint8)).save(folder / "images" / name)
+    image = Image.fromarray(labels.astype(np.uint8), "L")
+    if options.get("palette"):
+        image = Image.fromarray(labels.astype(np.uint8), "P")
+        image.putpalette(np.random.default_rng(0).integers(0, 256, 768).tolist())
+    image.save(folder / "labels" / name)
+
+
+@pytest.mark.parametrize("palette", [False, True])
+def test_label_maps_are_indices_not_colours(palette, tmp_path):
+    """Cameras and annotation tools write palettes; their colours say nothing."""
+    rng = np.random.default_rng(1)
+    maps = [rng.integers(0, 5, (6, 7)) for _ in range(5)]
+    for i, labels in enumerate(maps):
+        label_pair(tmp_path, f"{i}.png", labels, palette=palette)
+    data = load_pairs(tmp_path, classes=5)
+    assert np.array_equal(data.train.read(2)[1].numpy(), maps[2])
+
+
+def test_label_maps_are_found_in_the_folder_of_their_image(tmp_path):
+    for i, folder in enumerate("ab"):
+        for name in ("1", "2"):
+            label_pair(tmp_path, f"{folder}/{name}.png", np.full((4, 4), i))
+    data = load_pairs(tmp_path, classes=2)
+    pairs = [*data.train.pairs, *data.test.pairs]
+    assert all(a.parent.name == b.parent.name for a, b in pairs)
+    (tmp_path / "labels" / "b" / "1.png").unlink()
+    with pytest.raises(DataError, match=r"b/1\.png has no label map"):
+        load_pairs(tmp_path, classes=2)
+    (tmp_path / "labels" / "a" / "1.bmp").write_bytes(
+        (tmp_path / "labels" / "a" / "1.png").read_bytes()
+    )
+    with pytest.raises(DataError, match="label maps of the same image"):
+        load_pairs(tmp_path, classes=2)
+
+
+def test_label_maps_in_colour_are_refused(tmp_path):
+    for i in range(3):
+        label_pair(tmp_path, f"{i}.png", np.zeros((4, 4)))
+        colour = np.random.default_rng(i).integers(0, 256, (4, 4, 3)).astype(np.uint8)
+        Image.fromarray(colour).save(tmp_path / "labels" / f"{i}.png")
+    with pytest.raises(DataError, match="in colours"):
+        load_pairs(tmp_path, classes=2).train.read(0)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff"])
+def test_sixteen_bits_keep_their_grey_values(suffix, tmp_path):
+    values = np.linspace(0, 65535, 64).round().astype(np.uint16).reshape(8, 8)
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(values).save(path)
+    found = decode(path, None)
+    assert found.shape == (3, 8, 8)
+    assert np.abs(found[0].numpy() - values / 257.0).max() <= 0.5
+    assert np.array_equal(decode(path, None, channels=1)[0].numpy(), found[0].numpy())
+
+
+def test_floating_point_images_are_in_the_unit_interval_or_refused(tmp_path):
+    values = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    path = tmp_path / "a.tiff"
+    Image.fromarray(values, "F").save(path)
+    assert np.abs(decode(path, None)[0].numpy() - 255 * values).max() <= 0.5
+    for bad in (3 * values, values - 1, np.full((8, 8), np.nan, np.float32)):
+        Image.fromarray(bad.astype(np.float32), "F").save(path)
+        with pytest.raises(DataError, match=r"not all in \[0, 1\]"):
+            decode(path, None)
+
+
+def test_hidden_folders_are_no_classes(tmp_path):
+    for part in ("train", "val"):
+        for name in ("cat", "dog", ".ipynb_checkpoints"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("RGB", (4, 4)).save(tmp_path / part / name / "1.png")
+        (tmp_path / part / "cat" / ".ipynb_checkpoints").mkdir()
+        Image.new("RGB", (4, 4)).save(tmp_path / part / "cat" / ".ipynb_checkpoints" / "1.png")
+    data = load_image_folder(tmp_path, size=4)
+    assert data.classes == ("cat", "dog")
+    assert len(data.train) == 2
+
+
+def test_class_names_that_are_no_text_are_refused(tmp_path):
+    for part in ("train", "val"):
+        (tmp_path / part / "caf\udce9").mkdir(parents=True)
+    with pytest.raises(DataError, match="not UTF-8"):
+        load_image_folder(tmp_path, size=4)
+
+
+def test_an_idx_header_that_overflows_is_refused(tmp_path):
+    path = tmp_path / "x-idx4-ubyte"
+    path.write_bytes(b"\0\0\x08\x04" + struct.pack(">4I", *(65536,) * 4))
+    with pytest.raises(DataError, match="promises"):
+        idx.read_idx(path)
 
 
 def test_corrupted_images_are_read_by_severity(tmp_path):

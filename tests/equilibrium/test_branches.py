@@ -131,7 +131,8 @@ def test_gradients_equal_unrolled():
     results = []
     for rule in (Implicit(), Unrolled(steps=200)):
         torch.manual_seed(3)
-        layer = opteq.Equilibrium(model(), solver=EXACT, gradient=rule)
+        solver = rule.solver_or(None, EXACT)
+        layer = opteq.Equilibrium(model(), solver=solver, gradient=rule)
         g = features().requires_grad_()
         sum(z.pow(2).sum() for z in layer(g)).backward()
         results.append([g.grad, *(p.grad for p in layer.parameters())])

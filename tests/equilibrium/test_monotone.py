@@ -130,7 +130,7 @@ def test_gradients_equal_unrolled(name):
     grads = []
     for rule, solver in (
         (Implicit(tol=1e-12, max_steps=3000), SOLVERS["forward-backward"]),
-        (Unrolled(steps=800), ForwardBackward(tol=1e-6)),
+        (Unrolled(steps=800), ForwardBackward(tol=1e-6, accelerate=False)),
     ):
         z = Equilibrium(model, solver=solver, gradient=rule, allow_uncertified=True)(u)
         grads.append(torch.autograd.grad((z * cotangent).sum(), [u, *weights]))

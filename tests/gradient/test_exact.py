@@ -92,9 +92,9 @@ def test_other_rules_approach_the_exact_gradient(similarity):
     problem, u, weight = case(similarity, "tanh")
 
     def gradients(rule):
-        return layer_gradients(opteq.Equilibrium(problem, solver=SOLVER, gradient=rule), u, weight)[
-            1
-        ]
+        solver = rule.solver_or(None, SOLVER)
+        layer = opteq.Equilibrium(problem, solver=solver, gradient=rule)
+        return layer_gradients(layer, u, weight)[1]
 
     exact = gradients(Implicit())
     errors = [
@@ -163,7 +163,7 @@ def test_exact_beyond_contraction_where_phantom_is_wrong():
     assert relative_error(found, expected) < 1e-6
     phantom = opteq.Equilibrium(problem, solver=solver, gradient=Phantom(), allow_uncertified=True)
     assert relative_error(layer_gradients(phantom, u, weight)[1], expected) > 0.05
-    unrolled = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=2000))
+    unrolled = opteq.Equilibrium(problem, solver=solver.plain(), gradient=Unrolled(steps=2000))
     assert relative_error(layer_gradients(unrolled, u, weight)[1], expected) < 1e-6
 
 

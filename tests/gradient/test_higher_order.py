@@ -17,7 +17,9 @@ SOLVER = Anderson(tol=1e-14, max_steps=500, on_failure="ignore")
 def layer_of(name, **options):
     case = SIMILARITIES[name]
     problem = Problem(penalty=PENALTIES["tanh"](), similarity=case.make()).double()
-    return opteq.Equilibrium(problem, solver=SOLVER, **options), case
+    gradient = options.pop("gradient", Implicit())
+    solver = gradient.solver_or(None, SOLVER)
+    return opteq.Equilibrium(problem, solver=solver, gradient=gradient, **options), case
 
 
 @pytest.mark.parametrize("name", ["linear", "sigmoid", "gaussian", "value only", "sum", "patches"])

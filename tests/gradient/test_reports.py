@@ -79,8 +79,20 @@ def test_batch_of_bad_samples_gives_no_gradient_but_no_error():
     problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4))
     layer = opteq.Equilibrium(problem, solver=Anderson(on_failure="ignore"))
     z = layer(torch.full((2, 5), math.nan))
-    assert not z.requires_grad
     assert torch.equal(z, torch.zeros(2, 6))
+    z.sum().backward()
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters())
+
+
+@pytest.mark.parametrize("rule", [Implicit(), Phantom(), OneStep(), Unrolled(steps=3)])
+def test_a_batch_of_no_samples_has_a_graph(rule):
+    """A process whose share of a batch is empty takes part in the backward pass."""
+    problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4))
+    layer = opteq.Equilibrium(problem, gradient=rule)
+    u = torch.zeros(0, 5, requires_grad=True)
+    layer(u).sum().backward()
+    assert u.grad.shape == (0, 5)
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters())
 
 
 def test_conjugate_gradients_against_a_dense_solve():
@@ -108,7 +120,7 @@ def test_conjugate_gradients_keep_bad_samples_apart():
 def test_unrolled_layer_is_its_steps_and_judges_itself():
     problem = Problem(penalty=Tanh(), similarity=Linear(Dense(6, 6, norm_bound=0.9))).double()
     u = torch.randn(3, 6, dtype=torch.float64)
-    solver = Anderson(tol=1e-6, on_failure="ignore")
+    solver = Picard(tol=1e-6, on_failure="ignore")
     short = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=3))
     z = torch.zeros_like(u)
     for _ in range(3):

@@ -34,6 +34,7 @@ SMOOTH = ["tanh", "sigmoid", "softplus", "elu", "custom arctan"]
 def layer_of(gradient, penalty=None, **options):
     problem = Problem(penalty=penalty or NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4))
     solver = options.pop("solver", Anderson(tol=1e-10, on_failure="ignore"))
+    solver = gradient.solver_or(None, solver)
     return opteq.Equilibrium(problem, solver=solver, gradient=gradient, **options).double()
 
 
@@ -151,7 +152,7 @@ def test_unrolled_says_that_it_diverged(steps):
     W = Dense.from_weight(2 * torch.eye(2, dtype=torch.float64))
     layer = opteq.Equilibrium(
         Problem(penalty=NonNegative(), similarity=Linear(W)),
-        solver=Anderson(on_failure="ignore"),
+        solver=Picard(on_failure="ignore"),
         gradient=Unrolled(steps=steps),
     )
     solution = layer.solve(torch.ones(1, 2, dtype=torch.float64))
@@ -170,7 +171,9 @@ def test_unrolled_sam_converges_for_any_number_of_steps():
 
 def test_unrolled_forward_backward_on_other_maps_is_refused():
     layer = opteq.Equilibrium(
-        Chain([Unit(Dense(4, 4, norm_bound=0.5))]), solver=ForwardBackward(), gradient=Unrolled()
+        Chain([Unit(Dense(4, 4, norm_bound=0.5))]),
+        solver=ForwardBackward(accelerate=False),
+        gradient=Unrolled(),
     )
     with pytest.raises(OptionError, match="needs the problem"):
         layer(torch.randn(2, 4))
@@ -178,7 +181,8 @@ def test_unrolled_forward_backward_on_other_maps_is_refused():
 
 def test_unrolled_takes_empty_batches_and_autocast():
     problem = Problem(penalty=Tanh(), similarity=Sigmoid(Dense(5, 5, norm_bound=0.5)))
-    layer = opteq.Equilibrium(problem, solver=ForwardBackward(tol=0.1), gradient=Unrolled(steps=30))
+    solver = ForwardBackward(tol=0.1, accelerate=False)
+    layer = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=30))
     assert layer(torch.zeros(0, 5)).shape == (0, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(torch.randn(2, 5)).dtype == torch.float32

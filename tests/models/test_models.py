@@ -14,7 +14,7 @@ from opteq.errors import NotConvergedWarning, ShapeError
 from opteq.gradient import Implicit, Unrolled
 from opteq.models import create_model, list_models
 from opteq.problem import Decorrelation
-from opteq.solve import ForwardBackward, Picard
+from opteq.solve import Anderson, ForwardBackward, Picard
 
 # MDEQ promises no equilibrium; test_mdeq.py has what can be said of it.
 CERTAIN = {key: case for key, case in EQUILIBRIUM.items() if "mdeq" not in key}
@@ -46,7 +46,9 @@ def exact(case, gradient, solver=None):
     model = case.build().double()
     for layer in layers(model):
         wanted = layer.solver if solver is None or not layer.solver.splits else solver
-        layer.solver = replace(wanted, tol=1e-11, max_steps=3000)
+        if type(wanted) is Picard and not gradient.is_forward_pass:
+            wanted = Anderson()  # of models that are unrolled by default
+        layer.solver = gradient.solver_or(None, replace(wanted, tol=1e-11, max_steps=3000))
         layer.gradient = gradient
     return model
 

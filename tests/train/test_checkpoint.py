@@ -8,8 +8,19 @@ import pickle
 import pytest
 import torch
 
-from opteq.errors import RunError
+import opteq
+from opteq.errors import OpteqError, RunError
 from opteq.train.checkpoint import load_checkpoint, save_checkpoint
+
+FACTS = {
+    "model": {"name": "geq_digits", "options": {}},
+    "classes": ["a", "b"],
+    "shape": [1, 8, 8],
+    "tolerance": 1e-4,
+    "step": 3,
+    "finished": False,
+    "records": [],
+}
 
 
 class Attack:
@@ -39,7 +50,7 @@ def tensors():
 
 def test_what_is_saved_comes_back(tensors, tmp_path):
     path = tmp_path / "c.safetensors"
-    facts = {"step": 3, "number": 0.1 + 0.2, "text": "ä"}
+    facts = FACTS | {"number": 0.1 + 0.2, "text": "ä"}
     save_checkpoint(path, tensors, facts)
     found, back = load_checkpoint(path)
     assert back == {"format": 1, **facts}
@@ -51,8 +62,8 @@ def test_what_is_saved_comes_back(tensors, tmp_path):
 
 def test_every_flipped_byte_is_noticed(tensors, tmp_path):
     path = tmp_path / "c.safetensors"
-    save_checkpoint(path, tensors, {"step": 3})
-    content = path.read_bytes()
+    save_checkpoint(path, tensors, FACTS)
+    content, noticed = path.read_bytes(), 0
     for position in range(len(content)):
         broken = bytearray(content)
         broken[position] ^= 0x10
@@ -61,14 +72,16 @@ def test_every_flipped_byte_is_noticed(tensors, tmp_path):
         try:
             found, facts = load_checkpoint(path)
         except RunError:
+            noticed += 1
             continue
         assert facts["step"] == 3
         assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert len(content) - 8 < noticed < len(content) + 1
 
 
 def test_every_truncation_is_noticed(tensors, tmp_path):
     path = tmp_path / "c.safetensors"
-    save_checkpoint(path, tensors, {"step": 3})
+    save_checkpoint(path, tensors, FACTS)
     content = path.read_bytes()
     for length in range(0, len(content), 7):
         path.write_bytes(content[:length])
@@ -112,7 +125,7 @@ def test_other_formats_are_told_apart(tensors, tmp_path, monkeypatch):
 @pytest.mark.parametrize("call", ["write", "fsync", "close"])
 def test_a_full_disk_leaves_the_old_file(call, tensors, tmp_path, monkeypatch):
     path = tmp_path / "c.safetensors"
-    save_checkpoint(path, tensors, {"step": 1})
+    save_checkpoint(path, tensors, FACTS | {"step": 1})
     before = path.read_bytes()
     original = getattr(os, call)
     failing = True
@@ -128,7 +141,7 @@ def test_a_full_disk_leaves_the_old_file(call, tensors, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(RunError, match="No space left on device"):
-        save_checkpoint(path, tensors, {"step": 2})
+        save_checkpoint(path, tensors, FACTS | {"step": 2})
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
@@ -147,3 +160,47 @@ def test_facts_are_plain_json(tensors, tmp_path):
 
     with safe_open(path, framework="pt") as file:
         assert json.loads(file.metadata()["opteq"])["records"][0]["loss"] == 1e-300
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"model": None},
+        {"model": {"options": {}}},
+        {"classes": []},
+        {"classes": [1, 2]},
+        {"shape": [1, 8]},
+        {"shape": [1, 8, 10**9]},
+        {"step": "3"},
+        {"records": [{}]},
+        {"finished": None},
+        {"tolerance": "small"},
+    ],
+)
+def test_facts_that_anyone_may_have_written_are_checked(edit, tensors, tmp_path):
+    """A right digest says that a file is whole, not that it is ours."""
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, tensors, FACTS | edit)
+    with pytest.raises(RunError, match=next(iter(edit))):
+        load_checkpoint(path)
+    save_checkpoint(path, tensors, {k: v for k, v in FACTS.items() if k not in edit})
+    if edit != {"tolerance": "small"}:  # which may be absent
+        with pytest.raises(RunError, match=next(iter(edit))):
+            load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": "geq_digits", "options": {"channels": 10**8}},
+        {"name": "geq_digits", "options": {"chanels": 8}},
+        {"name": "no_such_model"},
+        {"name": "geq_digits", "options": {"middle": 3}},
+        {"name": "geq_digits", "surprise": 1},
+    ],
+)
+def test_a_model_that_does_not_belong_to_its_weights_takes_no_memory(model, tensors, tmp_path):
+    (tmp_path / "recipe.yaml").write_text("model: {name: geq_digits}\ndata: {name: digits}\n")
+    save_checkpoint(tmp_path / "best.safetensors", tensors, FACTS | {"model": model})
+    with pytest.raises(OpteqError):
+        opteq.load(tmp_path)

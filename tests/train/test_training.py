@@ -15,7 +15,7 @@ from opteq.train.checkpoint import load_checkpoint
 from opteq.train.loop import Trainer
 from opteq.train.progress import Progress
 from opteq.train.recipe import load_recipe
-from opteq.train.run import RunFolder, free_name, latest_run
+from opteq.train.run import RunFolder, latest_run, make_folder
 from opteq.train.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
@@ -212,9 +212,10 @@ def test_nothing_is_written_when_the_model_does_not_fit(tmp_path):
 
 
 def test_runs_are_found_by_name(tmp_path):
-    assert free_name(tmp_path, "a") == tmp_path / "a"
     first, _ = run(tmp_path, name="a")
-    assert free_name(tmp_path, "a") == tmp_path / "a-2"
+    assert make_folder(tmp_path / "a", numbered=True) == tmp_path / "a-2"
+    assert make_folder(tmp_path / "a", numbered=True) == tmp_path / "a-3"
+    run(tmp_path, name="a_beyond")  # another recipe, and newer
     assert latest_run(tmp_path, "a") == first.path
     with pytest.raises(RunError, match="no run of b"):
         latest_run(tmp_path, "b")

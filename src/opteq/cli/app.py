@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import typer
 
@@ -21,6 +22,7 @@ from opteq.cli import (
 from opteq.cli.memory import keep_freed_memory
 from opteq.errors import OpteqError
 
+_show = warnings.showwarning
 app = typer.Typer(
     name="opteq",
     help="Optimization-induced equilibrium models: train, evaluate, compare.",
@@ -44,6 +46,7 @@ app.command("bench")(bench.bench)
 def main() -> None:
     """Run a command. What the user can mend is told in one line, without a traceback."""
     keep_freed_memory()
+    warnings.showwarning = _warn
     try:
         app()
     except OpteqError as error:
@@ -56,6 +59,14 @@ def main() -> None:
         raise SystemExit(0) from None
     except MemoryError:
         _fail("There is not enough memory. Lower train.batch_size or data.image_size.")
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    """Warnings for users are a line; where in the code they arose matters to developers alone."""
+    if category.__module__ == "opteq.errors":
+        print(f"opteq: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    else:
+        _show(message, category, *where, **more)  # type: ignore[arg-type]
 
 
 def _fail(message: str, code: int = 2) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
+
 
 def bench(
     ids: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
@@ -21,15 +23,13 @@ def bench(
 ) -> None:
     """Measure speed and memory beside peers, in one run: contenders take turns, the best time of
     each counts, and every answer is checked to be as accurate as asked for."""
-    from rich.console import Console
-
     from opteq.evaluate.benchmark import list_benchmarks, load_benchmark
 
-    console = Console()
+    console = new_console()
     known = list(list_benchmarks())
     if list_only:
         for name in known:
-            console.print(f"{name:8} {load_benchmark(name).title}", highlight=False)
+            console.print(f"{name:8} {load_benchmark(name).title}")
         return
     chosen = [load_benchmark(name) for name in ids or known]
 
@@ -45,7 +45,7 @@ def bench(
                 seconds, lambda text, b=benchmark: status.update(f"{b.id}: {text}")
             )
         write_outcome(benchmark, outcome, output)
-        console.print(outcome_text(benchmark, outcome), highlight=False, soft_wrap=True)
+        console.print(outcome_text(benchmark, outcome))
         done.append((benchmark, outcome))
     write_summary(done, output)
-    console.print(f"tables and pictures: {output}", highlight=False, soft_wrap=True)
+    console.print(f"tables and pictures: {output}")

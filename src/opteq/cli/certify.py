@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
 from opteq.cli.options import DataDir, Run
 
 
@@ -23,8 +24,7 @@ def certify(
     the truth lies between."""
     import warnings
 
-    from rich.console import Console
-
+    from opteq.data.splits import sample
     from opteq.errors import NotConvergedWarning
     from opteq.evaluate.run import load_run
     from opteq.models.classifier import Classifier
@@ -33,21 +33,19 @@ def certify(
     from opteq.theory.evaluated import margin_gap, propositions_of, propositions_table
     from opteq.theory.robustness import robust_accuracy
 
-    console = Console()
+    console = new_console()
     warnings.simplefilter("ignore", NotConvergedWarning)
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
-    console.print(str(certificate(model)), highlight=False, soft_wrap=True, markup=False)
+    console.print(str(certificate(model)))
     if isinstance(model, Classifier):
         few = min(limit, 200)
-        (x, y), (learnt, known) = data.test.first(few), data.train.first(few)
+        (x, y), (learnt, known) = sample(data.test, few), sample(data.train, few)
         x, learnt = (images.to(model.pixel_mean) / 255 for images in (x, learnt))
         gap = margin_gap(model, (learnt, known.to(x.device)), (x, y.to(x.device)))
         found = propositions_of(model, x, samples=len(data.train), gap=gap)
         if found:
             text = propositions_table(found).markdown()
-            console.print(
-                f"\nThe papers' own bounds for it\n{text}", highlight=False, soft_wrap=True
-            )
+            console.print(f"\nThe papers' own bounds for it\n{text}")
     with console.status("") as status:
         robust = robust_accuracy(
             model,
@@ -56,7 +54,7 @@ def certify(
             steps=steps,
             progress=lambda n: status.update(f"attacked {n} of {limit} images"),
         )
-    title = f"{run}, {data.name}, first {robust.images} test images, attacks of {steps} steps"
-    console.print("\n".join(["", title, *robust_lines(robust)]), highlight=False, soft_wrap=True)
+    title = f"{run}, {data.name}, {robust.images} test images, attacks of {steps} steps"
+    console.print("\n".join(["", title, *robust_lines(robust)]))
     folder = write_robust(robust, run, title)
-    console.print(f"table and picture: {folder}", highlight=False, soft_wrap=True)
+    console.print(f"table and picture: {folder}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
 from opteq.cli.options import DataDir, Overrides
 
 
@@ -21,8 +22,6 @@ def compare(
 ) -> None:
     """Train recipes side by side: one table, one report. Finished runs in the folder are not
     trained again, so a comparison that was stopped goes on when it is started again."""
-    from rich.console import Console
-
     from opteq.train.recipe import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
@@ -31,7 +30,7 @@ def compare(
     from opteq.train.compare import run_comparison
     from opteq.train.progress import progress_for
 
-    console = Console()
+    console = new_console()
     rows = run_comparison(
         loaded,
         seeds=seeds,
@@ -39,11 +38,11 @@ def compare(
         data_dir=data_dir,
         progress=lambda: progress_for(console),
         report=write_report,
-        announce=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        announce=lambda text: console.print(text),
     )
     if rows is None:
         console.print("Stopped and saved. Give the same command to go on.")
         raise typer.Exit(130)
     write_comparison(rows, output)
-    console.print(comparison_table(rows), highlight=False, soft_wrap=True)
-    console.print(f"report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+    console.print(comparison_table(rows))
+    console.print(f"report: {output / 'report.html'}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
 from opteq.cli.options import DataDir, Run
 
 
@@ -29,12 +30,11 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
-    from rich.console import Console
     from rich.table import Table
 
     from opteq.evaluate.run import evaluate_run
 
-    with Console(stderr=True).status("") as status:
+    with new_console(stderr=True).status("") as status:
         found = evaluate_run(
             run,
             checkpoint=checkpoint,
@@ -47,8 +47,8 @@ def evaluate(
     if as_json:
         print(json.dumps(found.as_dict()))
         return
-    console = Console()
-    console.print(found.protocol, highlight=False, soft_wrap=True)
+    console = new_console()
+    console.print(found.protocol)
     table = Table(show_header=False, box=None)
     for name, value in found.lines():
         table.add_row(name, value)
@@ -59,21 +59,22 @@ def evaluate(
         from opteq.report.calibration import write_reliability
 
         path = write_reliability(found.reliability, run)
-        console.print(f"reliability diagram: {path}", highlight=False, soft_wrap=True)
+        console.print(f"reliability diagram: {path}")
     for part in found.tables:
         text = f"\n{part.title}\n{part.markdown()}"
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        console.print(text)
     if found.pictures:
         from opteq.report.pictures import write_picture
 
         for name, picture in found.pictures.items():
             target = run / "evaluate" / f"{name}.png"
             write_picture(picture, target)
-            console.print(f"picture: {target}", highlight=False, soft_wrap=True)
+            console.print(f"picture: {target}")
 
 
 def _confusion(found):
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title="Confusion: true classes down, predictions across", box=None)
     table.add_column("")
@@ -83,7 +84,7 @@ def _confusion(found):
     for name, row in zip(found.classes, found.confusion, strict=True):
         label = found.classes.index(name)
         cells = [
-            f"[bold]{n}[/bold]" if i == label else (str(n) if n else "[dim].[/dim]")
+            Text(str(n), "bold") if i == label else Text(str(n) if n else ".", "" if n else "dim")
             for i, n in enumerate(row)
         ]
         recall = f"{100 * row[label] / sum(row):.1f}%" if sum(row) else "-"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
 from opteq.cli.options import DataDir, Overrides
 
 
@@ -33,16 +34,14 @@ def reproduce(
 ) -> None:
     """Tables and figures of the papers, theirs beside ours. What is in the output folder already is
     used again, so a command that was stopped goes on when it is given again."""
-    from rich.console import Console
-
     from opteq.errors import OptionError, UnknownOptionError, nearest
     from opteq.options import one_of
     from opteq.reproduce.catalogue import TITLES
 
-    console = Console()
+    console = new_console()
     if listing:
         for name, title in TITLES.items():
-            console.print(f"{name:10} {title}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{name:10} {title}")
         return
     if not ids:
         raise OptionError("No table or figure is given.", "Name one; --list shows them all.")
@@ -75,9 +74,7 @@ def reproduce(
             found = run(
                 experiment(name),
                 plan(name),
-                announce=lambda text: console.print(
-                    text, markup=False, highlight=False, soft_wrap=True
-                ),
+                announce=lambda text: console.print(text),
                 progress=lambda: progress_for(console),
             )
         except StoppedError:
@@ -85,5 +82,5 @@ def reproduce(
             raise typer.Exit(130) from None
         path = write_reproduction(found, " ".join(["opteq", *sys.argv[1:]]))
         for part in (found.protocol, found.table.markdown(), claims_table(found).markdown()):
-            console.print(f"\n{part}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"\npage, table and pictures: {path}", highlight=False, soft_wrap=True)
+            console.print(f"\n{part}")
+        console.print(f"\npage, table and pictures: {path}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from opteq.cli.console import new_console
 from opteq.cli.options import DataDir, Overrides
 
 
@@ -50,7 +51,7 @@ def train(
     if resume and force:
         raise OptionError("--resume and --force contradict each other.", "Give one of them.")
     from opteq.train.recipe import load_recipe
-    from opteq.train.run import RunFolder, free_name, latest_run
+    from opteq.train.run import RunFolder, latest_run, refuse_taken
 
     changes = overrides or []
     if resume:
@@ -63,17 +64,17 @@ def train(
             )
     else:
         settings = load_recipe(recipe or "geq_digits", changes)
-        folder = run_dir or free_name(Path("runs"), settings.name)
-        _refuse_taken(folder, force)
-    from rich.console import Console
-
+        folder = run_dir or Path("runs") / settings.name
+        if run_dir is not None:
+            # Before data is read and a model built; checked again when the folder is locked.
+            refuse_taken(folder, force=force)
     from opteq.report.run import write_report
-    from opteq.train.loggers import require_loggers, with_loggers
+    from opteq.train.loggers import require_loggers
     from opteq.train.progress import Progress, progress_for
     from opteq.train.session import Machines
     from opteq.train.session import train as run_training
 
-    console = Console()
+    console = new_console()
     require_loggers(logger or [])
     progress = Progress() if quiet else progress_for(console)
     machines = Machines(accelerator, int(devices) if devices != "auto" else "auto", nodes)
@@ -82,9 +83,11 @@ def train(
         folder,
         resume=resume,
         force=force,
+        numbered=run_dir is None,
         data_dir=data_dir,
         machines=machines,
-        progress=with_loggers(progress, logger or [], folder, settings),
+        progress=progress,
+        loggers=logger or (),
         report=write_report,
     )
     if outcome.skipped:
@@ -98,17 +101,6 @@ def train(
     _summary(console, run, outcome.records[-1])
 
 
-def _refuse_taken(folder: Path, force: bool) -> None:
-    """Before data is read and a model built; checked again when the folder is made."""
-    from opteq.errors import RunError
-
-    if not force and folder.is_dir() and any(folder.iterdir()):
-        raise RunError(
-            f"{folder} exists already.",
-            "Give another --run-dir, go on with --resume, or replace it with --force.",
-        )
-
-
 def _summary(console, run, record) -> None:
     test = record["test"]
     words = [f"test accuracy {100 * test['accuracy']:.2f}%", f"loss {test['loss']:.4f}"]
@@ -117,6 +109,6 @@ def _summary(console, run, record) -> None:
     if "steps" in test:
         words.append(f"{test['steps']:.1f} solver steps")
         words.append(f"{100 * test['unconverged']:.2f}% unconverged")
-    console.print(f"[bold]{', '.join(words)}[/bold]", highlight=False)
-    console.print(f"run:    {run.path}", highlight=False, soft_wrap=True)
-    console.print(f"report: {run.report}", highlight=False, soft_wrap=True)
+    console.print(", ".join(words), style="bold")
+    console.print(f"run:    {run.path}")
+    console.print(f"report: {run.report}")

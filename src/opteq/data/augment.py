@@ -24,9 +24,7 @@ class Augment(nn.Module):
                     "RandAugment would move images away from their label maps.",
                     "Set augment.rand_augment=0 for segmentation.",
                 )
-            from kornia.augmentation.auto import RandAugment
-
-            self.operations = RandAugment(n=settings.rand_augment, m=settings.magnitude)
+            self.operations = _Policies(settings.rand_augment, settings.magnitude)
 
     @torch.no_grad()
     def forward(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,6 +46,33 @@ class Augment(nn.Module):
             rgb = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
             x = self.operations(rgb)[:, : x.shape[1]].clamp(0, 1)
         return x, labels
+
+
+class _Policies(nn.Module):
+    """RandAugment with a policy for each image: `count` of kornia's operations without repetition,
+    in random order. kornia itself draws one policy for a whole batch."""
+
+    def __init__(self, count: int, magnitude: int) -> None:
+        super().__init__()
+        from kornia.augmentation.auto import RandAugment
+        from kornia.augmentation.auto.rand_augment.rand_augment import default_policy
+
+        # kornia takes the ends of the scale for mistakes.
+        inside = min(max(float(magnitude), 1e-3), 30 - 1e-3)
+        self.count = count
+        self.each = nn.ModuleList(
+            RandAugment(n=1, m=inside, policy=[one])  # type: ignore[arg-type]
+            for one in default_policy
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = torch.rand(len(x), len(self.each)).argsort(1)[:, : self.count]
+        for turn in range(self.count):
+            for number, operation in enumerate(self.each):
+                own = (chosen[:, turn] == number).nonzero()[:, 0].to(x.device)
+                if len(own):
+                    x = x.index_copy(0, own, operation(x[own]).to(x.dtype))
+        return x
 
 
 def _cut(x: Tensor, padding: int, rows: Tensor, columns: Tensor, value: float) -> Tensor:

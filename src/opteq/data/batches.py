@@ -62,9 +62,11 @@ def read_batches(
     workers: int = 0,
     undecodable: Literal["stop", "skip"] = "stop",
     skipped: Skipped | None = None,
+    keep_empty: bool = False,
 ) -> Iterator[Batch]:
     """Images in [0, 1] and labels, on the device. Images in memory are indexed; files are decoded
-    by `workers` processes ahead of time."""
+    by `workers` processes ahead of time. A batch of which no file can be decoded is left out, or
+    if `keep_empty` comes as one of no images."""
     if isinstance(images, MemoryImages):
         for index in batches:
             x = images.images[index].to(device, non_blocking=True)
@@ -80,7 +82,7 @@ def read_batches(
     for x, labels, bad in loader:
         if skipped is not None:
             skipped.paths.update(bad)
-        if len(x):
+        if len(x) or keep_empty:
             yield x.to(device, non_blocking=True).float() / 255, labels.to(device)
 
 

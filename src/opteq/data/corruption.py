@@ -4,6 +4,7 @@ the extra `opteq[corruptions]`. For CIFAR-10 the published images can be read in
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opteq.data.dataset import content_key
 from opteq.errors import OptionError, UnknownOptionError, nearest
 
 FAMILIES = {
@@ -44,18 +46,26 @@ def corrupted(
         raise OptionError(f"Severity {severity} does not exist.", "Severities go from 1 to 5.")
     if cache is None:
         return _corrupt(images, kind, severity, seed)
-    shape = "x".join(str(n) for n in images.shape)
-    total = int(images.long().sum())
-    path = cache / f"{kind}-{severity}-seed{seed}-{shape}-{total}.npy"
-    if path.is_file():
-        return torch.from_numpy(np.load(path, allow_pickle=False))
+    path = cache / f"{kind}-{severity}-seed{seed}-{content_key(images)}.npy"
+    known = _kept(path, images)
+    if known is not None:
+        return known
     found = _corrupt(images, kind, severity, seed)
     cache.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    # Two processes may make the same file: each writes its own, and the last one stays.
+    with tempfile.NamedTemporaryFile(dir=cache, prefix=".", delete=False) as file:
         np.save(file, found.numpy())
-    part.replace(path)
+    Path(file.name).replace(path)
     return found
+
+
+def _kept(path: Path, images: Tensor) -> Tensor | None:
+    """What was made before, unless the file is damaged."""
+    try:
+        found = torch.from_numpy(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError):
+        return None
+    return found if found.shape == images.shape and found.dtype == torch.uint8 else None
 
 
 def _corrupt(images: Tensor, kind: str, severity: int, seed: int) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 from opteq.errors import DataError
 
 Task = Literal["classification", "segmentation"]
+# Images of each set that a fingerprint is taken of.
+_LOOKED_AT = 16
 VOID = 255
 """The label of pixels that do not count."""
 
@@ -38,11 +41,6 @@ class ImageSet(ABC):
     @abstractmethod
     def class_labels(self) -> Tensor:
         """(length,): the class of each image; for segmentation zeros."""
-
-    def first(self, count: int | None = None) -> tuple[Tensor, Tensor]:
-        """The first images, or all, and their labels, each as one tensor."""
-        pairs = [self.read(i) for i in range(min(len(self), len(self) if count is None else count))]
-        return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
 
 
 class MemoryImages(ImageSet):
@@ -107,16 +105,74 @@ class Data:
         return channels, height, width
 
 
+def content_key(*tensors: Tensor) -> str:
+    """Tells these tensors from all others, by shape and content."""
+    digest = hashlib.blake2b(digest_size=12)
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
+        digest.update(
+            tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        )
+    return digest.hexdigest()
+
+
+def fingerprint(data: Data) -> str:
+    """Tells data from other data of the same name: by all labels, and by some of the images."""
+    parts = []
+    for images in (data.train, data.test):
+        parts.append(images.class_labels())
+        for index in torch.linspace(0, len(images) - 1, min(_LOOKED_AT, len(images))).long():
+            try:
+                parts += images.read(int(index))
+            except DataError:  # told where it is read to be used
+                continue
+    return content_key(*parts)
+
+
 def decode(path: Path, size: int | None, channels: int = 3) -> Tensor:
-    """An image file as uint8 (channels, size, size); without a size as it is."""
+    """An image file as uint8 (channels, size, size); without a size as it is. Grey images of 16
+    bits or of floating-point numbers in [0, 1] are brought to bytes."""
+
+    def read(image):
+        image = _as_bytes(image, path).convert("RGB" if channels == 3 else "L")
+        return np.array(image if size is None else _centre(image, size))
+
+    tensor = torch.from_numpy(_opened(path, read))
+    return tensor.permute(2, 0, 1).contiguous() if channels == 3 else tensor[None]
+
+
+def decode_labels(path: Path) -> Tensor:
+    """A label map as whole numbers (height, width): grey values as they are, and of a file with a
+    palette the indices, not the colours that stand for them."""
+
+    def read(image):
+        if image.mode in ("P", "L", "1", "I", "I;16", "I;16B", "I;16L"):
+            return np.array(image).astype(np.int64)
+        if image.mode not in ("RGB", "RGBA", "LA"):
+            raise DataError(
+                f"{path} is a label map of mode {image.mode}.",
+                "Store labels as whole numbers, in a grey or palette PNG.",
+            )
+        array = np.array(image)[..., : len(image.mode.removesuffix("A"))]
+        if bool((array != array[..., :1]).any()):
+            raise DataError(
+                f"{path} is a label map in colours that no palette tells the classes of.",
+                "Store labels as whole numbers, in a grey or palette PNG.",
+            )
+        return array[..., 0].astype(np.int64)
+
+    return torch.from_numpy(_opened(path, read))
+
+
+def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
+    """What `read` makes of an image file, or an error that names it."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as image:
-            image = image.convert("RGB" if channels == 3 else "L")
-            if size is not None:
-                image = _centre(image, size)
-            array = np.array(image)
+            return read(image)
+    except DataError:
+        raise
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
         raise DataError(
             f"{path} is not an image that can be decoded ({_first_line(error)}).",
@@ -127,8 +183,27 @@ def decode(path: Path, size: int | None, channels: int = 3) -> Tensor:
         raise DataError(
             f"{path} is too large to decode ({_first_line(error)}).", "Remove it.", path=path
         ) from None
-    tensor = torch.from_numpy(array)
-    return tensor.permute(2, 0, 1).contiguous() if channels == 3 else tensor[None]
+
+
+def _as_bytes(image, path: Path):
+    """Pillow clips grey values beyond a byte when it converts them."""
+    from PIL import Image
+
+    mode = image.mode
+    if mode not in ("I", "F") and not mode.startswith("I;16"):
+        return image
+    values = np.array(image).astype(np.float64)
+    top = 1.0 if mode == "F" else 65535.0
+    # "I" holds the 16 bits of a PNG, but in other formats any 32 bits.
+    known = mode != "I" or image.format == "PNG"
+    if not known or not bool(((values >= 0) & (values <= top)).all()):
+        span = "in [0, 1]" if mode == "F" else "of 16 bits"
+        raise DataError(
+            f"{path} has pixels of mode {mode} that are not all {span}.",
+            "Convert it to 8 bits, so that it is clear what is black and what is white.",
+            path=path,
+        )
+    return Image.fromarray(np.round(values * (255 / top)).astype(np.uint8), "L")
 
 
 def _centre(image, size: int):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
+import tarfile
+import tempfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +64,6 @@ def find_or_fetch(
 def _fetch(name: str, folder: Path, archive: Archive) -> Path:
     import pooch
 
-    unpack = archive.file.endswith((".tar.gz", ".tgz", ".tar"))
-    target = folder / archive.unpacks_to
-    processor = pooch.Untar(extract_dir=".") if unpack else None
-    if archive.file.endswith(".gz") and not unpack:
-        processor = pooch.Decompress(name=archive.unpacks_to)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # pooch writes to a temporary file, checks the sum and only then moves it into place.
@@ -72,7 +72,6 @@ def _fetch(name: str, folder: Path, archive: Archive) -> Path:
             archive.digest,
             fname=archive.file,
             path=folder,
-            processor=processor,
             progressbar=False,
             downloader=pooch.HTTPDownloader(  # type: ignore[arg-type]
                 progressbar=_ProgressBar(archive.file),  # type: ignore[arg-type]
@@ -81,17 +80,41 @@ def _fetch(name: str, folder: Path, archive: Archive) -> Path:
         )
     except ValueError as error:
         raise DataError(
-            f"{archive.url} has not the checksum it should have ({str(error).splitlines()[0]}).",
+            f"{archive.url} does not have the checksum it should ({str(error).splitlines()[0]}).",
             "Try again later, or download it from its owner's page by hand.",
         ) from None
     except OSError as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise _absent(name, folder, archive, f"the download failed: {reason}") from None
-    if not target.exists():
-        raise DataError(
-            f"{archive.file} unpacked to something else than {archive.unpacks_to}.",
-            f"Unpack it by hand so that {target} exists.",
-        )
+    return unpack(folder / archive.file, folder / archive.unpacks_to)
+
+
+def unpack(packed: Path, target: Path) -> Path:
+    """Unpack an archive, or a zipped file, to `target`: beside it first, and moved there in one
+    step when all of it is there, so that an interrupted unpacking is never taken for the data."""
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target.parent) as name:
+        aside = Path(name)
+        try:
+            if packed.name.endswith((".tar.gz", ".tgz", ".tar")):
+                with tarfile.open(packed) as archive:
+                    archive.extractall(aside, filter="data")
+                    lost = [m.name for m in archive.getmembers() if not (aside / m.name).exists()]
+            else:
+                with gzip.open(packed) as source, (aside / target.name).open("wb") as out:
+                    shutil.copyfileobj(source, out)
+                lost = []
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            raise DataError(
+                f"{packed} cannot be unpacked ({reason}).",
+                "Free some space, or remove the file to download it again.",
+            ) from None
+        if lost or not (aside / target.name).exists():
+            raise DataError(
+                f"{packed} unpacked to something other than a complete {target.name}.",
+                f"Unpack it by hand so that {target} exists.",
+            )
+        (aside / target.name).rename(target)
     return target
 
 

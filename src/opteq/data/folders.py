@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode
+from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode, decode_labels
 from opteq.data.download import Archive, find_or_fetch
 from opteq.errors import DataError
 
@@ -47,18 +47,32 @@ def load_image_folder(folder: Path, *, size: int, name: str = "folder") -> Data:
     test = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
     if not train.is_dir() or test is None:
         raise DataError(
-            f"{folder} has not the folders train and val (or test).",
+            f"{folder} has no folders train and val (or test).",
             "Put images into train/CLASS/ and val/CLASS/.",
         )
-    classes = tuple(sorted(p.name for p in train.iterdir() if p.is_dir()))
-    strangers = sorted({p.name for p in test.iterdir() if p.is_dir()} - set(classes))
+    classes = tuple(_class_names(train))
+    strangers = sorted(set(_class_names(test)) - set(classes))
     if strangers:
         raise DataError(
-            f"{test} has the class {strangers[0]!r}, which {train} has not.",
+            f"{test} has the class {strangers[0]!r}, which {train} does not have.",
             "Training and test folders must have the same classes.",
         )
     sets = [_class_folders(part, classes, size) for part in (train, test)]
     return Data(name, sets[0], sets[1], classes)
+
+
+def _class_names(folder: Path) -> list[str]:
+    """Folders of images; not those that tools hide there, such as .ipynb_checkpoints."""
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"{folder} has a class folder whose name is not UTF-8: {name!a}.",
+                "Rename it.",
+            ) from None
+    return names
 
 
 def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImages:
@@ -77,7 +91,12 @@ def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImage
 def _images(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
 
 
 class PairedImages(ImageSet):
@@ -99,13 +118,14 @@ class PairedImages(ImageSet):
     def read(self, index: int) -> tuple[Tensor, Tensor]:
         image_path, label_path = self.pairs[index]
         image = decode(image_path, None)
-        values = decode(label_path, None, channels=1)[0].long()
+        values = decode_labels(label_path)
         if values.shape != image.shape[1:]:
             raise DataError(
                 f"{label_path} has {tuple(values.shape)} pixels, its image "
                 f"{tuple(image.shape[1:])}.",
                 "Image and label map must have the same size.",
             )
+        check_labels(values, len(self.table), str(label_path))
         labels = self.table[values]
         check_labels(labels, self.classes, str(label_path))
         if self.size is not None and tuple(image.shape[1:]) != self.size:
@@ -155,17 +175,34 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
     images, labels = folder / "images", folder / "labels"
     if not images.is_dir() or not labels.is_dir():
         raise DataError(
-            f"{folder} has not the folders images and labels.",
+            f"{folder} has no folders images and labels.",
             "Put images into images/ and label maps of the same names into labels/.",
         )
-    maps = {path.stem: path for path in _images(labels)}
-    found = _images(images)
-    for path in found:
-        if path.stem not in maps:
-            raise DataError(f"{path} has no label map.", f"Put {path.stem}.png into {labels}.")
+    found, maps = _images(images), _by_place(labels)
     if len(found) < 2:
         raise DataError(f"{images} has {len(found)} images.", "There must be two at least.")
-    return [(path, maps[path.stem]) for path in found]
+    pairs = []
+    for path in found:
+        place = path.relative_to(images).with_suffix("")
+        if place not in maps:
+            raise DataError(
+                f"{path} has no label map.", f"Put {place}.png into {labels}, in the same folder."
+            )
+        pairs.append((path, maps[place]))
+    return pairs
+
+
+def _by_place(folder: Path) -> dict[Path, Path]:
+    """The images below a folder by their path in it, without suffix."""
+    found: dict[Path, Path] = {}
+    for path in _images(folder):
+        place = path.relative_to(folder).with_suffix("")
+        if place in found:
+            raise DataError(
+                f"{found[place]} and {path} are label maps of the same image.", "Remove one."
+            )
+        found[place] = path
+    return found
 
 
 # Cityscapes numbers 34 kinds of things, of which 19 are classes.

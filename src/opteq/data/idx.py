@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -112,7 +113,8 @@ def read_idx(path: Path) -> Tensor:
     axes = raw[3]
     start = 4 + 4 * axes
     shape = struct.unpack(f">{axes}I", raw[4:start]) if len(raw) >= start else ()
-    if len(shape) != axes or len(raw) - start != int(np.prod(shape, dtype=np.int64)):
+    # Not NumPy's product, which may overflow to the right number.
+    if len(shape) != axes or len(raw) - start != math.prod(shape):
         raise DataError(
             f"{path} has {len(raw) - start} bytes where its header promises {shape}.",
             "It is truncated: download it again.",

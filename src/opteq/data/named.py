@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opteq.data.download import data_folder
-from opteq.errors import OptionError, UnknownOptionError, nearest
+from opteq.errors import DataWarning, OptionError, UnknownOptionError, nearest
 
 if TYPE_CHECKING:
     from opteq.data.dataset import Data
@@ -22,6 +23,8 @@ class Named:
     summary: str
     home: str
     load: Callable[[DataSettings, Path], Data]
+    complete: tuple[int, int] | None = None
+    """How many images there should be to train and to test."""
 
 
 def list_data() -> dict[str, str]:
@@ -49,6 +52,7 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
             "Only cifar100 and digits have super-classes.", "Use data.split=standard."
         )
     data = NAMED[settings.name].load(settings, data_folder(Path(data_dir) if data_dir else None))
+    _warn_if_incomplete(data, settings)
     if settings.split == "five_known":
         data = known_unknown(data, range(5))
     if settings.split == "super_classes" and settings.name == "digits":
@@ -58,6 +62,21 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
         train=limited(data.train, settings.limit_train),
         test=limited(data.test, settings.limit_test),
     )
+
+
+def _warn_if_incomplete(data: Data, settings: DataSettings) -> None:
+    """An unpacking that was interrupted by hand leaves a folder that looks like the data."""
+    complete = NAMED[settings.name].complete
+    if complete is None or settings.split != "standard":
+        return
+    found = len(data.train), len(data.test)
+    if found != complete:
+        warnings.warn(
+            f"{data.name} has {found[0]:,} training and {found[1]:,} test images here; all of it "
+            f"has {complete[0]:,} and {complete[1]:,}. Unpack it again unless that is meant.",
+            DataWarning,
+            stacklevel=3,
+        )
 
 
 def _replaced(data: Data, **changes: Any) -> Data:
@@ -153,20 +172,30 @@ def _fake(settings: DataSettings, folder: Path) -> Data:
 
 NAMED = {
     "digits": Named("1,797 handwritten digits, 8x8, bundled", "", _digits),
-    "mnist": Named("60,000 + 10,000 handwritten digits, 28x28", "mnist", _mnist),
+    "mnist": Named("60,000 + 10,000 handwritten digits, 28x28", "mnist", _mnist, (60_000, 10_000)),
     "fashion-mnist": Named(
-        "60,000 + 10,000 pieces of clothing, 28x28", "fashion-mnist", _fashion_mnist
+        "60,000 + 10,000 pieces of clothing, 28x28",
+        "fashion-mnist",
+        _fashion_mnist,
+        (60_000, 10_000),
     ),
     "cifar10": Named(
-        "50,000 + 10,000 photographs, 32x32, 10 classes", "cifar-10-batches-bin", _cifar10
+        "50,000 + 10,000 photographs, 32x32, 10 classes",
+        "cifar-10-batches-bin",
+        _cifar10,
+        (50_000, 10_000),
     ),
     "cifar100": Named(
         "50,000 + 10,000 photographs, 32x32, 100 classes in 20 super-classes",
         "cifar-100-binary",
         _cifar100,
+        (50_000, 10_000),
     ),
     "imagenette": Named(
-        "9,469 + 3,925 photographs, 10 classes of ImageNet", "imagenette2", _imagenette
+        "9,469 + 3,925 photographs, 10 classes of ImageNet",
+        "imagenette2",
+        _imagenette,
+        (9_469, 3_925),
     ),
     "imagenet100": Named(
         "100 classes of ImageNet, folders train and val",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data, ImageSet, MemoryImages
-from opteq.errors import DataError, OptionError
+from opteq.errors import DataError, DataWarning, OptionError
 
 
 def super_class_split(
@@ -66,7 +67,9 @@ def known_unknown(data: Data, known: Sequence[int]) -> Data:
             f"{data.name} is read from files, and cannot be split by class.", "Use split=standard."
         )
     if data.task != "classification" or max(known) >= len(data.classes):
-        raise OptionError(f"{data.name} has not the classes {list(known)}.", "Use split=standard.")
+        raise OptionError(
+            f"{data.name} does not have the classes {list(known)}.", "Use split=standard."
+        )
     return Data(
         data.name,
         pick(data.train, True),
@@ -77,12 +80,43 @@ def known_unknown(data: Data, known: Sequence[int]) -> Data:
 
 
 def limited(images: ImageSet, count: int | None) -> ImageSet:
-    """The first `count` images, or all."""
-    return images if count is None else images.subset(range(min(count, len(images))))
+    """A sample of `count` images, or all: of every class the same share, and one at least where
+    `count` allows. The same at every call, and a part of every larger sample."""
+    if count is None or count >= len(images):
+        return images
+    labels = images.class_labels()
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    turn = torch.empty(len(images), dtype=torch.float64)
+    classes = labels.unique()
+    for label in classes:
+        own = order[labels[order] == label]
+        turn[own] = torch.arange(len(own), dtype=torch.float64) / len(own)
+    # Among equal turns chance decides, or small samples would have low classes only.
+    chosen = order[turn[order].argsort(stable=True)[:count]]
+    if count < len(classes):
+        warnings.warn(
+            f"{count} images cannot show {len(classes)} classes: "
+            f"{len(classes) - count} of them are left out.",
+            DataWarning,
+            stacklevel=2,
+        )
+    return images.subset(chosen.sort().values)
+
+
+def sample(images: ImageSet, count: int | None) -> tuple[Tensor, Tensor]:
+    """`limited`, as one tensor of images and one of labels."""
+    chosen = limited(images, count)
+    pairs = [chosen.read(i) for i in range(len(chosen))]
+    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
 
 
 def held_out(images: ImageSet, fraction: float) -> tuple[ImageSet, ImageSet]:
     """Training images without, and only, a part that is kept back to choose by."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     count = round(fraction * len(images))
+    if not 0 < count < len(images):
+        raise OptionError(
+            f"data.validation={fraction} keeps back {count} of {len(images)} training images.",
+            "Choose a part that leaves images on both sides.",
+        )
     return images.subset(order[count:].sort().values), images.subset(order[:count].sort().values)

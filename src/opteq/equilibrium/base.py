@@ -134,6 +134,15 @@ def like(state: State, tensors: tuple[Tensor, ...]) -> State:
     return tensors[0] if isinstance(state, Tensor) else tensors
 
 
+def damp(z: State, image: State, damping: float) -> State:
+    """(1 - damping) z + damping T(z), in the dtype of z: under autocast images have a lower
+    precision than states."""
+    pairs = zip(as_tuple(z), as_tuple(image), strict=True)
+    if damping == 1:
+        return like(z, tuple(b.to(a) for a, b in pairs))
+    return like(z, tuple(torch.lerp(a, b.to(a), damping) for a, b in pairs))
+
+
 def in_order(state: State, image: Tensor) -> State:
     """The state with its images stored in the memory order of `image`."""
     return like(state, tuple(in_order_of(part, image) for part in as_tuple(state)))

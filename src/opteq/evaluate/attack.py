@@ -19,7 +19,7 @@ from torch import Tensor
 from opteq.errors import DataError, OptionError
 from opteq.gradient import GradientRule, Implicit, Unrolled
 from opteq.layer import Equilibrium, differentiated
-from opteq.models.classifier import Network
+from opteq.models.classifier import Network, is_right
 from opteq.train.attack import Attack, projected_gradient
 
 RULES: dict[str, GradientRule | None] = {"implicit": Implicit(), "unrolled": Unrolled(steps=10)}
@@ -64,12 +64,12 @@ def withstands(
 
     def see(logits: Tensor) -> None:
         if own:
-            safe.logical_and_(logits.argmax(1) == labels)
+            safe.logical_and_(is_right(logits, labels))
 
     with nullcontext() if rule is None else differentiated(model, rule):
         moved = projected_gradient(model, x, labels, attack, see)
     with torch.no_grad():
-        return safe & (model(moved).argmax(1) == labels)
+        return safe & is_right(model(moved), labels)
 
 
 def _is_unrolled(model: Network) -> bool:
@@ -93,7 +93,7 @@ def under_attack(
     clean = count = 0
     for x, labels in batches:
         with torch.no_grad():
-            correct = model(x).argmax(1) == labels
+            correct = is_right(model(x), labels)
         clean += int(correct.sum())
         count += len(x)
         for attack, sums in zip(attacks, right, strict=True):
@@ -121,7 +121,7 @@ def _verdicts(
         found[WORST] = torch.stack(list(found.values())).all(0)
     with torch.no_grad():
         for name, noise in ((UNIFORM, attack.noise(x)), (SIGNS, sign_noise(x, attack))):
-            found[name] = model((x + noise).clamp(0, 1)).argmax(1) == labels
+            found[name] = is_right(model((x + noise).clamp(0, 1)), labels)
     return found
 
 
@@ -167,4 +167,4 @@ def autoattack_accuracy(
     moved = runner.run_standard_evaluation(x, labels, batch_size=len(x), state_path=state)
     moved = moved[0] if isinstance(moved, tuple) else moved
     with torch.no_grad():
-        return float((model(moved).argmax(1) == labels).double().mean())
+        return float(is_right(model(moved), labels).double().mean())

@@ -45,6 +45,9 @@ def reliability(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Reliabilit
     _check(logits, labels)
     whole("bins", bins, least=1)
     confidence, predicted = logits.double().softmax(1).max(1)
+    if bool(confidence.isnan().any()):
+        unknown = torch.full((bins,), math.nan, dtype=torch.float64, device=logits.device)
+        return Reliability(torch.full_like(unknown, len(labels) / bins), unknown, unknown)
     right = (predicted == labels).double()
     index = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)
     # Rounding may put an edge on the wrong side: compare with the edges themselves.
@@ -99,6 +102,8 @@ def detection_auroc(known: Tensor, unknown: Tensor) -> float:
     scores = [part.double().softmax(1).amax(1) for part in (known, unknown)]
     if not len(scores[0]) or not len(scores[1]):
         raise ShapeError("One of the sets is empty.", "Give samples of both kinds.")
+    if any(bool(part.isnan().any()) for part in scores):
+        return math.nan
     ordered = scores[1].sort().values
     below = torch.searchsorted(ordered, scores[0], right=False)
     not_above = torch.searchsorted(ordered, scores[0], right=True)

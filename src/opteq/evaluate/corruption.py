@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.corruption import FAMILIES, KINDS, SEVERITIES, corrupted
-from opteq.models.classifier import Network
+from opteq.models.classifier import Network, is_right
 
 Keep = Callable[[str, Callable[[], float]], float]
 """Looks a figure up by name, or computes it and remembers it."""
@@ -91,5 +91,5 @@ def _accuracy(model: Network, images: Tensor, labels: Tensor) -> float:
     right = 0
     for x, y in zip(images.split(250), labels.split(250), strict=True):
         logits = model(x.to(device, model.pixel_mean.dtype) / 255)
-        right += int((logits.argmax(1).cpu() == y).sum())
+        right += int(is_right(logits.cpu(), y).sum())
     return right / len(images)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.equilibrium.branches import BoundBranches
 from opteq.errors import OptionError
-from opteq.models.classifier import Classifier
+from opteq.models.classifier import Classifier, is_right
 
 RECONSTRUCTED, UNIFORM, BINOMIAL = "reconstructed", "uniform noise", "binomial noise"
 
@@ -31,7 +31,7 @@ def under_reconstruction(
 
     def accuracy(moved: Tensor) -> float:
         fused, _ = model.body(moved)
-        return float((model.read_out(fused).argmax(1) == labels).double().mean())
+        return float(is_right(model.read_out(fused), labels).double().mean())
 
     def noisy(draw: Callable[[], Tensor], size: float) -> float:
         return sum(accuracy(features + size * draw()) for _ in range(trials)) / trials

@@ -28,7 +28,7 @@ from opteq.evaluate.calibration import Reliability, calibration_figures, reliabi
 from opteq.evaluate.findings import Picture, Table
 from opteq.evaluate.suites import SUITES as MORE
 from opteq.evaluate.suites import Subject
-from opteq.models.classifier import Classifier, Network
+from opteq.models.classifier import Classifier, Network, is_right
 from opteq.train.load import load
 from opteq.train.run import RunFolder
 from opteq.train.tally import Tally, tally
@@ -85,7 +85,7 @@ class Evaluation:
 def load_run(
     path: Path, *, checkpoint: str = "best", data_dir: Path | None = None, limit: int | None = None
 ) -> tuple[Network, Data, Any]:
-    """The model of a run, its data, and batches of its test images or the first of them."""
+    """The model of a run, its data, and batches of its test images or a sample of them."""
     recipe = RunFolder(path).recipe
     model = load(path, checkpoint)  # type: ignore[arg-type]
     data = load_data(recipe.data, data_dir)
@@ -154,7 +154,7 @@ def _weights_key(model: Network) -> str:
 
 
 def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tally:
-    """A model on the test images, or the first of them."""
+    """A model on the test images, or a sample of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         return tally(model, _test_batches(model, data, limit), len(data.classes))
@@ -201,7 +201,7 @@ def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str
     right = steps = decided = count = 0
     for images, labels in _test_batches(model, data, limit):
         found = predict_adaptively(model, images)
-        right += int((found.logits.argmax(1) == labels).sum())
+        right += int(is_right(found.logits, labels).sum())
         steps += int(found.steps.sum())
         decided += int(found.decided.sum())
         count += len(images)

@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from opteq.data.corruption import SEVERITIES
-from opteq.data.dataset import Data
+from opteq.data.dataset import Data, content_key
+from opteq.data.splits import sample
 from opteq.errors import OptionError
 from opteq.evaluate.attack import STANDARD, under_attack
 from opteq.evaluate.convergence import convergence, plain
@@ -34,12 +35,12 @@ class Subject:
     folder: Path
     """Where figures that take long are kept."""
     key: str
-    """Tells these weights and images from others."""
+    """Tells these weights from others."""
     progress: Callable[[str], object]
 
     def images(self, most: int) -> tuple[Tensor, Tensor]:
-        """The first test images in uint8, at most so many, with labels."""
-        x, y = self.data.test.first(min(most, self.limit or most))
+        """A sample of the test images in uint8, at most so many, with labels."""
+        x, y = sample(self.data.test, min(most, self.limit or most))
         device = self.model.pixel_mean.device
         return x.to(device), y.to(device)
 
@@ -56,7 +57,8 @@ class Findings:
 def corruption(subject: Subject) -> Findings:
     """19 corruptions, 5 severities."""
     x, y = subject.images(1000)
-    journal = Journal(subject.folder / "corruption.json", f"{subject.key}, {len(x)} images")
+    key = f"weights {subject.key}, images {content_key(x, y)}"
+    journal = Journal(subject.folder / "corruption.json", key)
     found = under_corruption(
         subject.model,
         x.cpu(),
@@ -73,9 +75,7 @@ def corruption(subject: Subject) -> Findings:
         ]
         for kind, values in found.accuracy.items()
     ]
-    title = (
-        f"Accuracy % under corruption, first {len(x)} test images (clean {100 * found.clean:.1f})"
-    )
+    title = f"Accuracy % under corruption, {len(x)} test images (clean {100 * found.clean:.1f})"
     header = ("", *(f"severity {s}" for s in SEVERITIES), "mean")
     mean = [float(np.mean([v[i] for v in found.accuracy.values()])) for i in range(5)]
     curve = Curves(
@@ -121,7 +121,7 @@ def attack(subject: Subject) -> Findings:
             },
         )
     title = (
-        f"Accuracy % under PGD-{STANDARD[0].steps}, first {len(x)} test images "
+        f"Accuracy % under PGD-{STANDARD[0].steps}, {len(x)} test images "
         f"(clean {100 * found[0].clean:.1f})"
     )
     return Findings({}, [Table(title, ("", *names), rows)], pictures)

@@ -65,6 +65,29 @@ def attach_implicit(map: Map, state: State, rules: Rules, applied: State | None 
     return like(state, outputs)  # type: ignore[arg-type]
 
 
+def attach_nothing(map: Map, state: State) -> State:
+    """`state` as a constant that still has a graph: the derivatives in everything that `map`
+    depends on are 0. For solves that found nothing, and for batches of no samples: a training step
+    must not fail because of them."""
+    tensors = tensors_in(map)
+    if not tensors or not torch.is_grad_enabled():
+        return state
+    return like(state, _Unmoved.apply(len(as_tuple(state)), *as_tuple(state), *tensors))  # type: ignore
+
+
+class _Unmoved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.count = count
+        ctx.like = [(t.shape, t.dtype, t.device) for t in tensors[count:]]
+        return tuple(part.clone() for part in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        zeros = [torch.zeros(s, dtype=dtype, device=device) for s, dtype, device in ctx.like]
+        return None, *(None for _ in range(ctx.count)), *zeros
+
+
 class _Call:
     """What the backward pass needs beside the state."""
 

@@ -24,7 +24,7 @@ from opteq.gradient.rule import GradientRule
 from opteq.operators.memory import in_order_of
 from opteq.options import one_of, positive, strict_options, whole
 from opteq.problem.curvature import Curvature
-from opteq.solve import SAM, Anderson, ForwardBackward, Solution, Solver, Status, solve
+from opteq.solve import Anderson, ForwardBackward, Solution, Solver, Status, solve
 from opteq.solve.conjugate_gradients import solve_with_residual
 from opteq.solve.layout import Layout
 from opteq.solve.solution import report
@@ -61,7 +61,7 @@ class Implicit(GradientRule):
         one_of("on_failure", self.on_failure, ("warn", "raise", "ignore"))
         if self.solver is not None and not isinstance(self.solver, Solver):
             raise OptionError(f"solver is {self.solver!r}.", "Give Anderson(), Broyden(), ...")
-        if isinstance(self.solver, (ForwardBackward, SAM)):
+        if self.solver is not None and not self.solver.takes_any_map:
             raise OptionError(
                 f"{type(self.solver).__name__} does not solve the adjoint equation.",
                 "Give Anderson(), Broyden() or Picard(), or leave solver out.",

@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like, vector_jacobian
-from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit
+from opteq.equilibrium.base import BoundMap, State, as_tuple, damp, like, vector_jacobian
+from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit, attach_nothing
 from opteq.gradient.rule import GradientRule, join, pick
 from opteq.operators.memory import in_order_of
 from opteq.options import fraction, strict_options, whole
@@ -100,7 +100,7 @@ def _once(bound: BoundMap, state: State, image: State | None) -> State:
         # Samples that ran away stay constants: their infinities would spoil every gradient.
         keep = finite.nonzero()[:, 0]
         if not len(keep):
-            return state
+            return attach_nothing(bound, state)
         return join(state, keep, _once(bound.select(keep), pick(state, keep), None))
     # The value stays the solver's; only the derivative is that of the application.
     moved = damp(state, image, 1.0)
@@ -108,11 +108,3 @@ def _once(bound: BoundMap, state: State, image: State | None) -> State:
         s + (m - m.detach()) for s, m in zip(as_tuple(state), as_tuple(moved), strict=True)
     )
     return like(state, parts)
-
-
-def damp(z: State, image: State, damping: float) -> State:
-    """(1 - damping) z + damping T(z)."""
-    pairs = zip(as_tuple(z), as_tuple(image), strict=True)
-    if damping == 1:
-        return like(z, tuple(b.to(a) for a, b in pairs))
-    return like(z, tuple(torch.lerp(a, b.to(a), damping) for a, b in pairs))

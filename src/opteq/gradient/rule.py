@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.errors import OptionError
+from opteq.gradient.attach import attach_nothing
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve import Solution, Solver, solve
 from opteq.solve.layout import LastEvaluation
@@ -32,7 +34,17 @@ class GradientRule(ABC):
         if len(solution.converged):
             image = last.image_of(solution.state)
             solution.state = self._attach_usable(bound, solution, image)
+        else:
+            solution.state = attach_nothing(bound, solution.state)
         return solution
+
+    def solver_or(self, chosen: Solver | None, usual: Solver) -> Solver:
+        """What was chosen to solve by; where nothing was, what is usual and goes with this rule."""
+        return usual if chosen is None else chosen
+
+    def refusal(self, solver: Solver) -> OptionError | None:
+        """Why the rule cannot go with a solver; None if it can."""
+        return None
 
     @abstractmethod
     def attach(
@@ -53,7 +65,7 @@ class GradientRule(ABC):
             return self.attach(bound, solution.state, solution, image)
         keep = (~broken).nonzero()[:, 0]
         if not len(keep):
-            return solution.state
+            return attach_nothing(bound, solution.state)
         attached = self.attach(bound.select(keep), pick(solution.state, keep), solution)
         return join(solution.state, keep, attached)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like
-from opteq.gradient.phantom import damp
+from opteq.equilibrium.base import BoundMap, State, as_tuple, damp, like
+from opteq.errors import OptionError
 from opteq.gradient.rule import GradientRule, join, pick
-from opteq.options import fraction, strict_options, whole
+from opteq.options import strict_options, whole
 from opteq.problem.curvature import Curvature
-from opteq.solve import SAM, ForwardBackward, PeacemanRachford, Solution, Solver
-from opteq.solve.forward_backward import require_splitting, step_from
+from opteq.solve import Solution, Solver
 from opteq.solve.loop import Observer
 from opteq.solve.solution import report
 
@@ -22,22 +20,26 @@ from opteq.solve.solution import report
 @strict_options
 @dataclass(frozen=True, kw_only=True)
 class Unrolled(GradientRule):
-    """The layer *is* `steps` damped applications of its map from z0, and autograd goes through all
-    of them [OptEq algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
+    """The layer *is* `steps` steps of its solver from z0, and autograd goes through all of them
+    [OptEq algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
 
-    With a ForwardBackward or PeacemanRachford solver the steps are forward-backward steps, with
-    SAM those of SAM [OptEq equation 12], otherwise Picard's. The solver's tolerance still decides
-    which samples count as converged.
+    Solvers whose steps stand alone can be unrolled: Picard, with its damping, plain
+    ForwardBackward(accelerate=False), SAM [OptEq equation 12]. The solver's tolerance still decides
+    which samples count as converged; its `max_steps` does not matter.
     """
 
     is_forward_pass: ClassVar[bool] = True
 
     steps: int = 20
-    damping: float = 1.0
 
     def __post_init__(self) -> None:
         whole("steps", self.steps, least=1)
-        fraction("damping", self.damping)
+
+    def solver_or(self, chosen: Solver | None, usual: Solver) -> Solver:
+        return usual.plain() if chosen is None else chosen
+
+    def refusal(self, solver: Solver) -> OptionError | None:
+        return None if solver.plain() == solver else _not_unrolled(solver)
 
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
         observer = Observer(z0, solver, trace=trace)
@@ -62,31 +64,19 @@ class Unrolled(GradientRule):
     def _iterate(
         self, bound: BoundMap, z0: State, solver: Solver, observer: Observer | None
     ) -> State:
+        step = solver.unroll(bound)
+        if step is None:
+            raise _not_unrolled(solver)
         z = z0
         for k in range(1, self.steps + 1):
-            image, following = self._advance(bound, z, solver, k)
+            image, following = step(z, k)
             if observer is not None:
                 observer.see(z, image, bound)
-            # Under autocast images have a lower precision than states.
             z = damp(z, following, 1.0)
         if observer is not None and len(as_tuple(z)[0]):
             with torch.no_grad():
                 observer.see(z, bound(z), bound, last=True)
         return z
-
-    def _advance(self, bound: BoundMap, z: State, solver: Solver, k: int) -> tuple[State, State]:
-        """T(z) and the next state."""
-        if isinstance(solver, ForwardBackward):
-            splitting = require_splitting(bound, "ForwardBackward")
-            return step_from(splitting, cast(Tensor, z), solver.step_for(splitting)[0])
-        if isinstance(solver, PeacemanRachford):
-            # Its own steps are not differentiated; plain splitting steps reach the same point.
-            splitting = require_splitting(bound, "PeacemanRachford")
-            return step_from(splitting, cast(Tensor, z), splitting.certain_step()[0])
-        image = bound(z)
-        if isinstance(solver, SAM):
-            return image, solver.combine(cast(Tensor, z), cast(Tensor, image), k)
-        return image, damp(z, image, self.damping)
 
     def attach(
         self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
@@ -95,3 +85,10 @@ class Unrolled(GradientRule):
 
     def certified(self, curvature: Curvature) -> bool:
         return True
+
+
+def _not_unrolled(solver: Solver) -> OptionError:
+    return OptionError(
+        f"{type(solver).__name__} has no steps that could be unrolled one by one.",
+        f"Give the layer solver={solver.plain()}, or another gradient rule.",
+    )

@@ -173,6 +173,12 @@ class Network(nn.Module, ABC):
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
+def is_right(logits: Tensor, labels: Tensor) -> Tensor:
+    """Where the likeliest class is the label. Logits that are not numbers predict nothing, and so
+    are wrong."""
+    return (logits.argmax(1) == labels) & ~logits.isnan().any(1)
+
+
 class Classifier(Network):
     """Stem, equilibrium body, normalisation, head: by default average pooling and a linear map."""
 

@@ -84,10 +84,12 @@ def deep_opteq(
     inside = None
     if regularizer is not None:
         inside = InsideMap(regularizer, weight=regularizer_weight, form=regularizer_form)
+    gradient = Unrolled(steps=20) if gradient is None else gradient
+    solver = gradient.solver_or(solver, Anderson(tol=1e-3, max_steps=50))
     layer = Equilibrium(
         Chain(units, regularizer=inside),
-        solver=Anderson(tol=1e-3, max_steps=50) if solver is None else solver,
-        gradient=Unrolled(steps=20) if gradient is None else gradient,
+        solver=solver,
+        gradient=gradient,
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if certified:

@@ -72,8 +72,8 @@ def geq(
             f"{len(middle)} middle widths for {len(sides)} sides.", "Give one for each branch."
         )
     # The papers' settings: tolerance 1e-3 and five phantom steps with damping 0.8.
-    solver = Anderson(tol=1e-3, max_steps=30) if solver is None else solver
     gradient = Phantom(steps=5, damping=0.8) if gradient is None else gradient
+    solver = gradient.solver_or(solver, Anderson(tol=1e-3, max_steps=30))
     injections, layers = [], []
     for width in middle:
         W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization)

@@ -152,10 +152,12 @@ def mdeq(
             for i, width in enumerate(channels)
         )
 
+    gradient = Phantom(steps=5, damping=0.5) if gradient is None else gradient
+    solver = gradient.solver_or(solver, Broyden(tol=1e-2, max_steps=30))
     layer = Equilibrium(
         Cell(Multiscale(channels), start=start),
-        solver=Broyden(tol=1e-2, max_steps=30) if solver is None else solver,
-        gradient=Phantom(steps=5, damping=0.5) if gradient is None else gradient,
+        solver=solver,
+        gradient=gradient,
     )
     stem = Stem(in_channels, channels[0], reductions=reductions)
     return MDEQ(stem, layer, _Head(channels, head, final, classes))

@@ -82,10 +82,12 @@ def monotone(
 ) -> SingleConvolution:
     """W = (1 - m) I - A'A + B - B' with circular 3x3 convolutions A and B, each with one gain."""
     A, B = (_circular(channels, channels, side) for _ in range(2))
+    gradient = Implicit(tol=1e-3) if gradient is None else gradient
+    solver = gradient.solver_or(solver, PeacemanRachford(tol=1e-3, max_steps=100))
     layer = Equilibrium(
         Monotone(A, B, modulus=modulus),
-        solver=PeacemanRachford(tol=1e-3, max_steps=100) if solver is None else solver,
-        gradient=Implicit(tol=1e-3) if gradient is None else gradient,
+        solver=solver,
+        gradient=gradient,
     )
     return SingleConvolution(
         nn.Conv2d(in_channels, channels, 3, padding=1, padding_mode="circular"),
@@ -118,10 +120,12 @@ def monotone_tiers(
     ]
     A = Bidiagonal(diagonal, below, shapes=shapes)
     B = Bidiagonal([_circular(width, width, n) for width, n, _ in shapes], shapes=shapes)
+    gradient = Implicit(tol=1e-3, max_steps=200) if gradient is None else gradient
+    solver = gradient.solver_or(solver, ForwardBackward(tol=1e-3, max_steps=200))
     layer = Equilibrium(
         Monotone(A, B, modulus=modulus),
-        solver=ForwardBackward(tol=1e-3, max_steps=200) if solver is None else solver,
-        gradient=Implicit(tol=1e-3, max_steps=200) if gradient is None else gradient,
+        solver=solver,
+        gradient=gradient,
     )
     injection = nn.Conv2d(in_channels, channels[0], 3, padding=1, padding_mode="circular")
     return Tiers(injection, layer, A, classes=classes, padding=padding)

@@ -67,10 +67,12 @@ def mopteq(
         if coupling == "none"
         else HeritageDiversity(diversity_weight, diversity=diversity, heritage=heritage)
     )
+    gradient = OneStep() if gradient is None else gradient
+    solver = gradient.solver_or(solver, Anderson(tol=1e-3, max_steps=30))
     layer = Equilibrium(
         Branches(branches, coupling=joined, perturbation=perturbation),
-        solver=Anderson(tol=1e-3, max_steps=30) if solver is None else solver,
-        gradient=OneStep() if gradient is None else gradient,
+        solver=solver,
+        gradient=gradient,
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
     if certified:

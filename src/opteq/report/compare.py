@@ -75,7 +75,7 @@ def comparison_table(rows: list[Row]) -> str:
 def _protocol(rows: list[Row]) -> str:
     first = rows[0].recipe
     data, train = first.data, first.train
-    limit = f"first {data.limit_train:,} training images" if data.limit_train else "all images"
+    limit = f"{data.limit_train:,} training images" if data.limit_train else "all images"
     tests = rows[0].tests[0]["images"]
     return (
         f"{data.name}, {limit}, {tests:,} test images, {train.epochs} epochs, "

@@ -100,7 +100,7 @@ def sample_figure(sample: Sample) -> Any:
         shade = 1 - 0.7 * i / max(1, len(sample.traces))
         steps = range(1, len(trace.residual) + 1)
         residual.semilogy(steps, trace.residual, color=ACCENT, alpha=shade)
-        if trace.objective is not None:
+        if trace.objective is not None and len(trace.objective):
             above = trace.objective - trace.objective.min()
             objective.semilogy(steps, np.where(above > 0, above, np.nan), color=SECOND, alpha=shade)
     residual.set_title("relative residual", fontsize=8)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data
+from opteq.data.splits import sample
 from opteq.equilibrium.base import as_tuple
 from opteq.errors import NotConvergedWarning
 from opteq.evaluate.saliency import gates_of
 from opteq.layer import traced
-from opteq.models.classifier import Network
+from opteq.models.classifier import Network, is_right
 from opteq.solve import Solution
 
 
@@ -55,15 +56,15 @@ class Sample:
 
 @torch.no_grad()
 def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
-    """The first test images of different classes, and one that the model gets wrong if there is
-    one among the first hundreds."""
-    images, labels = data.test.first(512)
+    """Test images of different classes, and one that the model gets wrong if there is one among
+    hundreds."""
+    images, labels = sample(data.test, 512)
     x = images.float() / 255
     device = model.pixel_mean.device
     with traced(model), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         logits = torch.cat([model(part.to(device)).cpu() for part in x.split(128)])
-        wrong = (logits.argmax(1) != labels).nonzero()[:, 0].tolist()
+        wrong = (~is_right(logits, labels)).nonzero()[:, 0].tolist()
         chosen = _different(labels, count - bool(wrong)) + wrong[:1]
         output = model.run(x[chosen].to(device))
     chances = logits.softmax(1)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opteq.data.splits import sample
 from opteq.evaluate.attack import SIGNS, UNIFORM, WORST, rules_for, under_attack
 from opteq.evaluate.calibration import calibration_figures, prediction_divergence
 from opteq.evaluate.convergence import convergence, mean_steps, plain
@@ -19,7 +20,7 @@ from opteq.evaluate.reconstruction import BINOMIAL, RECONSTRUCTED, under_reconst
 from opteq.evaluate.reconstruction import UNIFORM as UNIFORM_FEATURES
 from opteq.evaluate.run import on_test_images
 from opteq.evaluate.saliency import gate_map, grad_cam, share_inside
-from opteq.models.classifier import Classifier
+from opteq.models.classifier import Classifier, is_right
 from opteq.reproduce.experiment import (
     NOT_SEEN,
     SEEN,
@@ -35,9 +36,9 @@ from opteq.train.attack import Attack
 
 
 def images_of(run: Trained, most: int | None = None) -> tuple[Tensor, Tensor]:
-    """Images in uint8 and labels: all test images, or the first."""
+    """Images in uint8 and labels: all test images, or a sample."""
     counts = [n for n in (run.limit, most) if n is not None]
-    return run.data.test.first(min(counts) if counts else None)
+    return sample(run.data.test, min(counts) if counts else None)
 
 
 def accuracy(run: Trained) -> Values:
@@ -82,7 +83,7 @@ def unseen_accuracy(run: Trained) -> Values:
     """Accuracy in super-classes on sub-classes that were never seen."""
     assert run.data.unseen is not None
     x, y = images_of(replace(run, data=replace(run.data, test=run.data.unseen)))
-    right = (_logits(run, x).argmax(1) == y).double().mean()
+    right = is_right(_logits(run, x), y).double().mean()
     return {"unseen_accuracy": float(right)}
 
 

@@ -185,7 +185,7 @@ MOPTEQ_F3 = Experiment(
     pictures=_perturbation_pictures,
     note=(
         "The paper's figure is a picture without numbers. (a) moves the features g(x) of a model "
-        "with one branch; (b) attacks the image, first 100 test images, through implicit and "
+        "with one branch; (b) attacks the image, 100 test images, through implicit and "
         "unrolled gradients; (c) subtracts the coupling's energy from the loss (the paper prints a "
         "plus, which would do the opposite of what it says)."
     ),

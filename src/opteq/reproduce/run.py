@@ -32,6 +32,7 @@ from opteq.train.progress import Progress
 from opteq.train.recipe import Recipe, load_recipe
 from opteq.train.run import RunFolder
 from opteq.train.session import train
+from opteq.train.state import require_same_data
 
 Scale = Literal["tiny", "paper"]
 
@@ -176,8 +177,11 @@ def _train(
     progress: Callable[[], Progress],
 ) -> RunFolder:
     exists = run.last.is_file()
-    if exists and load_checkpoint(run.last)[1]["finished"]:
-        return run
+    if exists:
+        facts = load_checkpoint(run.last)[1]
+        require_same_data(facts, data, run.last)
+        if facts["finished"]:
+            return run
     announce("training")
     _, outcome = train(
         recipe,
@@ -248,5 +252,5 @@ def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, 
         f"scale {plan.scale}",
     ]
     if plan.limit:
-        words.append(f"LIMITED to the first {plan.limit} test images")
+        words.append(f"LIMITED to {plan.limit} test images")
     return ", ".join(words)

@@ -134,9 +134,10 @@ class Extrapolation:
         return weights[:, None].to(gap.dtype)
 
     def close(self) -> None:
-        """Leave the memory to the next solve."""
-        for buffer in (self.images, self.gaps, *self.proposals):
-            give_back(buffer)
+        """Leave the memory to the next solve, if any was needed."""
+        if self.proposals:
+            for buffer in (self.images, self.gaps, *self.proposals):
+                give_back(buffer)
 
     def select(self, index: Tensor) -> None:
         if self.gram.ndim == 3:

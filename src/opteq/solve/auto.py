@@ -40,12 +40,7 @@ class Auto(Solver):
 
     def choose(self, curvature: Curvature, *, splitting: bool = False) -> Solver:
         """The solver for a map of this curvature, with the settings of this one."""
-        settings = {
-            "tol": self.tol,
-            "atol": self.atol,
-            "max_steps": self.max_steps,
-            "on_failure": self.on_failure,
-        }
+        settings = self.shared()
         factor = largest(curvature.contraction)
         if factor < 1:
             # The first evaluation of the start is 1, each further one gains the factor.

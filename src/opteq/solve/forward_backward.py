@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
+from opteq.equilibrium.base import BoundMap
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import OptionError
 from opteq.options import positive, strict_options, whole
@@ -16,7 +17,7 @@ from opteq.problem.similarity import expand
 from opteq.solve.anderson import Extrapolation
 from opteq.solve.layout import FlatMap
 from opteq.solve.safeguard import Safeguard
-from opteq.solve.solver import Method, Solver
+from opteq.solve.solver import Method, Solver, Step
 
 _RIDGE = 1e-8
 
@@ -37,6 +38,7 @@ class ForwardBackward(Solver):
     """
 
     splits: ClassVar[bool] = True
+    takes_any_map: ClassVar[bool] = False
 
     step: float | None = None
     accelerate: bool = True
@@ -53,6 +55,16 @@ class ForwardBackward(Solver):
         if self.accelerate:
             return _Accelerated(map, step, self.memory, rate)
         return _ForwardBackward(map, step)
+
+    def unroll(self, bound: BoundMap) -> Step | None:
+        if self.accelerate:
+            return None
+        splitting = require_splitting(bound, "ForwardBackward")
+        step, _ = self.step_for(splitting)
+        return lambda z, k: step_from(splitting, cast(Tensor, z), step)
+
+    def plain(self) -> ForwardBackward:
+        return replace(self, accelerate=False)
 
     def step_for(self, bound: Splitting) -> tuple[Number, Number]:
         """The step for this problem, and the factor by which it is sure to contract (1: none is

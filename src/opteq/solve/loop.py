@@ -263,6 +263,9 @@ def _run(
                     z, image, gap, length = z[keep], image[keep], gap[keep], measured.size[keep]
                     method.select(keep)
                     finished = 0
+            if taken == solver.max_steps:
+                # There is no next point; and the memory of this one belongs to a gradient's graph.
+                break
             following = method.update(z, image, gap, length)
             if method.extrapolates:
                 following = method.map.project(following)

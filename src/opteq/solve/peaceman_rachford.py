@@ -10,7 +10,7 @@ from torch import Tensor
 from opteq.equilibrium.splitting import Splitting
 from opteq.options import positive, strict_options
 from opteq.problem.curvature import Curvature
-from opteq.solve.forward_backward import require_splitting
+from opteq.solve.forward_backward import ForwardBackward, require_splitting
 from opteq.solve.layout import FlatMap
 from opteq.solve.solver import Method, Solver
 
@@ -27,6 +27,7 @@ class PeacemanRachford(Solver):
     """
 
     splits: ClassVar[bool] = True
+    takes_any_map: ClassVar[bool] = False
 
     step: float = 1.0
 
@@ -37,6 +38,9 @@ class PeacemanRachford(Solver):
     def start(self, map: FlatMap) -> Method:
         require_splitting(map.bound, "PeacemanRachford")
         return _PeacemanRachford(map, self.step)
+
+    def plain(self) -> ForwardBackward:
+        return ForwardBackward(**self.shared(), accelerate=False)
 
     def certified(self, curvature: Curvature) -> bool:
         return True

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from opteq.equilibrium.base import BoundMap, State, damp
 from opteq.options import fraction, strict_options
 from opteq.solve.layout import FlatMap
-from opteq.solve.solver import Method, Solver
+from opteq.solve.solver import Method, Solver, Step
 
 
 @strict_options
@@ -28,6 +29,16 @@ class Picard(Solver):
 
     def start(self, map: FlatMap) -> Method:
         return _Picard(map, self.damping)
+
+    def unroll(self, bound: BoundMap) -> Step:
+        def step(z: State, k: int) -> tuple[State, State]:
+            image = bound(z)
+            return image, damp(z, image, self.damping)
+
+        return step
+
+    def plain(self) -> Picard:
+        return self
 
 
 class _Picard(Method):

@@ -7,13 +7,13 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from opteq.equilibrium.base import State
+from opteq.equilibrium.base import BoundMap, State
 from opteq.errors import OptionError
 from opteq.options import fraction, positive, strict_options
 from opteq.problem.curvature import Curvature, largest
 from opteq.problem.regularizer import Regularizer
 from opteq.solve.layout import FlatMap
-from opteq.solve.solver import Method, Solver
+from opteq.solve.solver import Method, Solver, Step
 
 
 @strict_options
@@ -39,6 +39,7 @@ class SAM(Solver):
     tol: float = 1e-2
 
     stops_early: ClassVar[bool] = False
+    takes_any_map: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +55,16 @@ class SAM(Solver):
 
     def start(self, map: FlatMap) -> Method:
         return _SAM(map, self)
+
+    def unroll(self, bound: BoundMap) -> Step:
+        def step(z: State, k: int) -> tuple[State, State]:
+            image = bound(z)
+            return image, self.combine(_single(z), _single(image), k)
+
+        return step
+
+    def plain(self) -> SAM:
+        return self
 
     def combine(self, z: Tensor, image: Tensor, k: int) -> Tensor:
         """The k-th update from a state and its image, k = 1, 2, ...; differentiable."""

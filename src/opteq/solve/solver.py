@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from opteq.equilibrium.base import BoundMap, State
 from opteq.options import one_of, positive, whole
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve.layout import FlatMap
 from opteq.solve.workspace import borrow, give_back
 
 OnFailure = Literal["warn", "raise", "ignore"]
+Step = Callable[[State, int], tuple[State, State]]
+"""(z, k) -> T(z) and the state after the k-th step, k = 1, 2, ..."""
 
 
 class Method(ABC):
@@ -70,6 +74,9 @@ class Solver(ABC):
     """Whether a sample is done as soon as it is within the tolerance."""
     splits: ClassVar[bool] = False
     """Whether the prox and what is inside it are treated apart."""
+    takes_any_map: ClassVar[bool] = True
+    """Whether the solver finds fixed points of any map, such as the adjoint equation of a
+    gradient, and not only of problems with a form of their own."""
 
     def __post_init__(self) -> None:
         positive("tol", self.tol, allow_zero=True)
@@ -80,6 +87,27 @@ class Solver(ABC):
     @abstractmethod
     def start(self, map: FlatMap) -> Method:
         """A fresh update rule for this map."""
+
+    def unroll(self, bound: BoundMap) -> Step | None:
+        """The solver's own step as a function that can be differentiated; None if it has none, as
+        with extrapolations, which look back."""
+        return None
+
+    def plain(self) -> Solver:
+        """The solver whose steps can be unrolled that comes nearest to this one, with the same
+        settings."""
+        from opteq.solve.picard import Picard
+
+        return Picard(**self.shared())
+
+    def shared(self) -> dict[str, Any]:
+        """The settings that all solvers have."""
+        return {
+            "tol": self.tol,
+            "atol": self.atol,
+            "max_steps": self.max_steps,
+            "on_failure": self.on_failure,
+        }
 
     def certified(self, curvature: Curvature) -> bool:
         """Whether theory promises convergence for a problem of this curvature."""

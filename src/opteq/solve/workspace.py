@@ -6,8 +6,9 @@ import threading
 
 from torch import Tensor
 
-# Larger buffers are given back to the system, so that no solve leaves more than this behind.
-_MOST_BYTES = 2**29
+# Larger buffers are given back to the system, so that no solve leaves more than this behind, nor
+# more buffers than a search through them is worth.
+_MOST_BYTES, _MOST_BUFFERS = 2**29, 16
 
 
 class _Shelf(threading.local):
@@ -38,8 +39,13 @@ def give_back(buffer: Tensor) -> None:
     whole = buffer._base if buffer._base is not None else buffer
     used = sum(kept.numel() * kept.itemsize for kept in _SHELF.left)
     fits = used + whole.numel() * whole.itemsize <= _MOST_BYTES
-    if whole.device.type == "cpu" and whole.ndim == 1 and fits and not whole.is_inference():
+    usable = whole.device.type == "cpu" and whole.ndim == 1 and not whole.is_inference()
+    if usable and fits and whole.numel():
         _SHELF.left.append(whole)
+        if len(_SHELF.left) > _MOST_BUFFERS:
+            # The smallest is the one that fewest solves can use.
+            smallest = min(range(len(_SHELF.left)), key=lambda i: _SHELF.left[i].numel())
+            del _SHELF.left[smallest]
 
 
 def clear() -> None:

@@ -21,7 +21,7 @@ from opteq.gradient import Unrolled
 from opteq.layer import Equilibrium
 from opteq.problem import Gaussian, Linear, PatchGaussian, Penalty
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
-from opteq.solve import SAM, ForwardBackward, PeacemanRachford
+from opteq.solve import Picard
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.trust import by_formula, distrusted, slopes_of
@@ -165,12 +165,12 @@ def as_computed(layer: Equilibrium, bounds: LayerBounds) -> LayerBounds:
     """The bounds of what the layer returns: of its equilibrium, or where it is by its gradient rule
     K applications of its map from 0, z <- (1 - d) z + d T(z), of these:
     d p (1 + a + ... + a^(K - 1)), a = 1 - d + d c, with c and p the constants of T in z and u."""
-    rule = layer.gradient
+    rule, solver = layer.gradient, layer.solver
     if not rule.is_forward_pass:
         return bounds
     plain = (
         isinstance(rule, Unrolled)
-        and not isinstance(layer.solver, (ForwardBackward, PeacemanRachford, SAM))
+        and isinstance(solver, Picard)
         and not (isinstance(layer.map, Chain) and layer.map.start_at == "features")
         and math.isfinite(bounds.contraction * bounds.pushed)
     )
@@ -178,8 +178,9 @@ def as_computed(layer: Equilibrium, bounds: LayerBounds) -> LayerBounds:
         how = ("unrolled plain steps", False, "no bound is known for this rule")
         return replace(bounds, driven=math.inf, each=None, how=how)
     assert isinstance(rule, Unrolled)
-    factor = 1 - rule.damping + rule.damping * bounds.contraction
-    total = rule.damping * bounds.pushed * sum(factor**k for k in range(rule.steps))
+    assert isinstance(solver, Picard)
+    factor = 1 - solver.damping + solver.damping * bounds.contraction
+    total = solver.damping * bounds.pushed * sum(factor**k for k in range(rule.steps))
     how = (f"{rule.steps} applications from 0", True, "sum of their constants")
     return replace(bounds, driven=total, how=how)
 

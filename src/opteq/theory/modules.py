@@ -28,6 +28,8 @@ def module_lipschitz(module: nn.Module) -> float:
     >>> module_lipschitz(nn.Sequential(nn.Identity(), nn.ReLU()))
     1.0
     """
+    if not all(bool(t.isfinite().all()) for t in (*module.parameters(), *module.buffers())):
+        return math.inf
     if isinstance(module, LinearOperator):
         found = module.norm() if distrusted(module) is None else math.inf
     elif unaltered(module, *_KNOWN):

@@ -27,7 +27,7 @@ from opteq.errors import OptionError
 from opteq.evaluate.attack import rules_for, strongest_l2, withstands
 from opteq.layer import Equilibrium
 from opteq.models.bounded import BoundedHead
-from opteq.models.classifier import Network, PooledHead
+from opteq.models.classifier import Network, PooledHead, is_right
 from opteq.theory.certificate import certificate
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.stretch import precise, stretch
@@ -129,7 +129,7 @@ def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     there = torch.cat(solved)
     exact_logits = torch.cat(logits)
     radius = torch.where(there, certified_radius(exact_logits, labels, slopes), 0.0)
-    return _Exact(radius, (exact_logits.argmax(1) == labels) & there, there)
+    return _Exact(radius, is_right(exact_logits, labels) & there, there)
 
 
 def withstands_all(
@@ -145,7 +145,7 @@ def survivors(
     """`withstands_all` for each of several radii in rising order. What is lost once is not attacked
     again: a change that is found within one radius lies within all larger ones."""
     with torch.no_grad():
-        alive = model(x).argmax(1) == labels
+        alive = is_right(model(x), labels)
     found = []
     for radius in radii:
         for attack in strongest_l2(radius, steps):

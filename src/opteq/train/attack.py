@@ -95,7 +95,10 @@ def projected_gradient(
             d.requires_grad_()
             with torch.enable_grad():
                 logits = model(x + d)
-                (slope,) = torch.autograd.grad(attack.objective(logits, labels), d)
+                # Where solves fail from the start nothing depends on d.
+                (slope,) = torch.autograd.grad(
+                    attack.objective(logits, labels), d, allow_unused=True, materialize_grads=True
+                )
             if see is not None:
                 see(logits.detach())
             d = _cut(x, attack.within(d.detach() + attack.uphill(slope)))

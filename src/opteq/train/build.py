@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -27,6 +28,7 @@ def build_model(recipe: Recipe, data: Data) -> Network:
             f"{recipe.model.name} is for {task}, {data.name} for {data.task}.",
             "Choose a model and data of the same kind.",
         )
+    _refuse_too_large(recipe, data)
     torch.manual_seed(recipe.seed)
     model = shaped_model(recipe.model, len(data.classes), data.shape[0])
     model.normalize(*pixel_statistics(data.train))
@@ -35,18 +37,38 @@ def build_model(recipe: Recipe, data: Data) -> Network:
     return model
 
 
+def _refuse_too_large(recipe: Recipe, data: Data) -> None:
+    """Weights that do not fit into memory would end in a process that the system kills."""
+    with torch.device("meta"):
+        model = shaped_model(recipe.model, len(data.classes), data.shape[0])
+    needed = 4 * sum(value.numel() for value in model.state_dict().values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory / 4:  # weights, gradients, momentum, and what is computed
+        raise RecipeError(
+            f"{recipe.model.name} with these options has {needed / 1e9:,.0f} GB of weights, and "
+            f"this machine {memory / 1e9:,.0f} GB of memory.",
+            "Lower model.options.",
+        )
+
+
 def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
     """A registered model for so many classes and channels."""
     module, function = entry(settings.name).builder.split(":")
     known = inspect.signature(getattr(import_module(f"opteq.models.{module}"), function)).parameters
+    for name, found in (("classes", classes), ("in_channels", channels)):
+        if settings.options.get(name, found) != found:
+            raise RecipeError(
+                f"model.options.{name}={settings.options[name]!r}, but the data has {found}.",
+                "Leave it out: it follows from the data.",
+            )
     options = {"classes": classes, "in_channels": channels, **settings.options}
     options = {key: _tuples(value) for key, value in options.items() if key in known}
     try:
         return create_model(settings.name, **options)
     except OpteqError as error:
         raise RecipeError(f"model: {error.problem}", error.remedy) from None
-    except (TypeError, ValueError) as error:
-        line = str(error).splitlines()[0][:160]
+    except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0][:160]
         raise RecipeError(f"model.options do not fit: {line}.", "Check their types.") from None
 
 

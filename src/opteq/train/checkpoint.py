@@ -59,13 +59,51 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise RunError(f"{path} is not a checkpoint of opteq.", "Give a file that opteq wrote.")
     if metadata.get(_DIGEST) != _digest(tensors, metadata[_META]):
         raise RunError(f"{path} is damaged: its digest does not match.", damaged)
-    facts = json.loads(metadata[_META])
+    try:
+        facts = json.loads(metadata[_META])
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise RunError(f"{path} has facts that cannot be read.", damaged)
     if facts.get("format") != FORMAT:
         raise RunError(
             f"{path} has format {facts.get('format')}, this version of opteq reads {FORMAT}.",
             "Use the version of opteq that wrote it (see environment.json), or train again.",
         )
+    wrong = next((key for key, check in _FACTS.items() if not check(facts.get(key))), None)
+    if wrong is not None:
+        raise RunError(f"{path} does not say what it should of {wrong!r}.", damaged)
     return tensors, facts
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_shape(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(isinstance(n, int) and 0 < n <= 2**20 for n in value)
+    )
+
+
+def _is_records(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(record, dict) and isinstance(record.get("epoch"), int) for record in value
+    )
+
+
+# What every checkpoint says: a file with a right digest may have been written by anyone.
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    "model": lambda v: isinstance(v, dict) and isinstance(v.get("name"), str),
+    "classes": lambda v: _is_texts(v) and bool(v),
+    "shape": _is_shape,
+    "tolerance": lambda v: v is None or (isinstance(v, float) and v > 0),
+    "step": lambda v: isinstance(v, int) and v >= 0,
+    "finished": lambda v: isinstance(v, bool),
+    "records": _is_records,
+}
 
 
 def _digest(tensors: dict[str, Tensor], text: str) -> str:

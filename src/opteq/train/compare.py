@@ -19,6 +19,7 @@ from opteq.train.progress import Progress
 from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder
 from opteq.train.session import Report, train
+from opteq.train.state import require_same_data
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,15 @@ def run_comparison(
                     f"{run.path} was trained with another recipe.",
                     "Give another --output, or remove that folder.",
                 )
-            if exists and load_checkpoint(run.last)[1]["finished"]:
-                records[recipe.name].append(run.metrics())
-                continue
-            announce(f"[{recipe.name}, seed {seed}]")
             if recipe.data not in loaded:
                 loaded[recipe.data] = load_data(recipe.data, data_dir)
+            if exists:
+                facts = load_checkpoint(run.last)[1]
+                require_same_data(facts, loaded[recipe.data], run.last)
+                if facts["finished"]:
+                    records[recipe.name].append(run.metrics())
+                    continue
+            announce(f"[{recipe.name}, seed {seed}]")
             _, outcome = train(
                 seeded,
                 run.path,

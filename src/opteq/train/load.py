@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Literal
 
+import torch
+
+from opteq.errors import DataWarning
 from opteq.models.classifier import Network
 from opteq.options import one_of
+from opteq.settings import settings_from
 from opteq.train.build import set_tolerances, shaped_model
 from opteq.train.checkpoint import load_checkpoint
 from opteq.train.recipe import ModelSettings
 from opteq.train.run import RunFolder
-from opteq.train.state import load_weights
+from opteq.train.state import load_weights, require_fitting
 
 
 def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:
@@ -27,9 +32,20 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
     if checkpoint == "best" and not path.is_file() and folder.last.is_file():
         path = folder.last
     tensors, facts = load_checkpoint(path)
-    model = shaped_model(ModelSettings(**facts["model"]), len(facts["classes"]), facts["shape"][0])
+    settings = settings_from(ModelSettings, facts["model"], f"The model of {path}")
+    with torch.device("meta"):
+        expected = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
+    require_fitting(expected, tensors, path)
+    model = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
     load_weights(model, tensors, path)
     set_tolerances(model, facts["tolerance"])
     model.class_names = tuple(facts["classes"])
     model.image_shape = tuple(facts["shape"])
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        warnings.warn(
+            f"{path} has weights that are not finite numbers: its training diverged. Lower "
+            "train.optimiser.learning_rate, or set train.clip.",
+            DataWarning,
+            stacklevel=2,
+        )
     return model.eval()

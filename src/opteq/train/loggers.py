@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,9 @@ def require_loggers(names: list[str]) -> None:
             raise OptionError(f"{name} is not installed.", f"pip install 'opteq[{name}]'.")
 
 
-def with_loggers(progress: Progress, names: list[str], folder: Path, recipe: Recipe) -> Progress:
+def with_loggers(
+    progress: Progress, names: Sequence[str], folder: Path, recipe: Recipe
+) -> Progress:
     """`progress` together with the loggers of these names."""
     if not names:
         return progress

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from opteq.data.augment import Augment
 from opteq.data.batches import Skipped, evaluation_batches, read_batches, training_batches
-from opteq.data.dataset import Data, ImageSet
+from opteq.data.dataset import Data, ImageSet, fingerprint
 from opteq.data.splits import held_out
-from opteq.errors import NotConvergedWarning, RunError
+from opteq.errors import DataWarning, NotConvergedWarning, RunError
 from opteq.models.classifier import Network
 from opteq.train.attack import Attack, projected_gradient
 from opteq.train.average import WeightAverage
@@ -32,7 +32,15 @@ from opteq.train.progress import Clock, Progress
 from opteq.train.recipe import Recipe
 from opteq.train.run import RunFolder
 from opteq.train.schedule import learning_rate, tolerance
-from opteq.train.state import load_optimiser, load_weights, pack_model, pack_optimiser, unpack
+from opteq.train.state import (
+    load_optimiser,
+    load_weights,
+    pack_model,
+    pack_optimiser,
+    require_resumable,
+    require_same_data,
+    unpack,
+)
 from opteq.train.tally import Tally, tally
 
 _EVALUATION_BATCH = 256
@@ -88,6 +96,7 @@ class Trainer:
         self.total_steps = self.settings.epochs * self.steps_per_epoch
         if self.settings.steps is not None:
             self.total_steps = min(self.total_steps, self.settings.steps)
+        self.fingerprint = fingerprint(data)
         self.step = 0
         self.records: list[dict[str, Any]] = []
         self.best = float("-inf")
@@ -131,7 +140,10 @@ class Trainer:
         for x, labels in self._training_batches(epoch, offset):
             if self.step >= last:
                 break
-            self._train_step(x, labels, meter)
+            # A batch of which no file can be decoded is passed over, and counts all the same:
+            # everything random follows from the step.
+            if self.recipe.data.undecodable == "stop" or not self._any(len(x) == 0):
+                self._train_step(x, labels, meter)
             self.step += 1
             if self.fabric.is_global_zero and refresh.rings():
                 figures = meter.figures()
@@ -146,8 +158,6 @@ class Trainer:
                 self._save()
                 if asked:
                     return False
-        # A batch of which no file can be decoded is left out; the epoch is over even so.
-        self.step = last
         self.seconds += time.monotonic() - begun
         meter.sums = self._total(meter.sums)
         self._end_epoch(epoch, meter)
@@ -162,9 +172,11 @@ class Trainer:
             rank=self.fabric.global_rank,
             world=self.fabric.world_size,
         )
-        return self._read(self.train_set, batches[offset:])
+        return self._read(self.train_set, batches[offset:], keep_empty=True)
 
-    def _read(self, images: ImageSet, batches: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _read(
+        self, images: ImageSet, batches: list[Tensor], *, keep_empty: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         return read_batches(
             images,
             batches,
@@ -172,6 +184,7 @@ class Trainer:
             workers=self.recipe.data.workers,
             undecodable=self.recipe.data.undecodable,
             skipped=self.skipped,
+            keep_empty=keep_empty,
         )
 
     def _train_step(self, x: Tensor, labels: Tensor, meter: Meter) -> None:
@@ -223,8 +236,10 @@ class Trainer:
             record["skipped_files"] = len(self.skipped)
         self.records.append(record)
         self.sums, self.seconds = None, 0.0
-        self._save()
+        # The best first: if the run is killed between the two files, this epoch is trained again
+        # from the last one, to the same weights.
         self._keep_best(record)
+        self._save()
         if self.fabric.is_global_zero:
             if self.run is not None:
                 self.run.write_metrics(self.records)
@@ -269,6 +284,7 @@ class Trainer:
             "model": self.recipe.model.model_dump(mode="json"),
             "classes": list(self.data.classes),
             "shape": list(self.data.shape),
+            "data": self.fingerprint,
             "tolerance": self.settings.solve.evaluation_tolerance,
             "step": self.step,
             "finished": self.step >= self.total_steps,
@@ -294,18 +310,18 @@ class Trainer:
     def _keep_best(self, record: dict[str, Any]) -> None:
         """The weights of the epoch that did best on the images kept back; where none are kept
         back, choosing would be choosing on the test images, so those of the last epoch."""
-        if self.choice_set is None:
-            score = float(record["epoch"])
-        elif "validation" in record:
-            score = record["validation"]["accuracy"]
-        else:
-            return
+        score = self._score(record)
         if score <= self.best:
             return
         self.best = score
         if self.run is not None and self.fabric.is_global_zero:
             source = self.network.state_dict() if self.average is None else self.average.values
             save_checkpoint(self.run.best, pack_model(source), self._facts())
+
+    def _score(self, record: dict[str, Any]) -> float:
+        if self.choice_set is None:
+            return float(record["epoch"])
+        return record["validation"]["accuracy"] if "validation" in record else float("-inf")
 
     def resume(self) -> None:
         """Go on where the run's last checkpoint was written; from the start if there is none."""
@@ -315,6 +331,8 @@ class Trainer:
         if not self.run.last.is_file():
             return
         tensors, facts = load_checkpoint(self.run.last)
+        require_resumable(facts, self.run.last)
+        require_same_data(facts, self.data, self.run.last)
         if facts["classes"] != list(self.data.classes):
             raise RunError(
                 f"{self.run.last} was trained on other classes than {self.data.name} has.",
@@ -322,31 +340,51 @@ class Trainer:
             )
         load_weights(self.network, tensors, self.run.last)
         load_optimiser(self.optimiser, self.network, tensors, facts["optimiser"])
+        averaged = unpack("average/", tensors)
+        if bool(averaged) != (self.average is not None):
+            raise RunError(
+                f"{self.run.last} was trained {'with' if averaged else 'without'} train.ema, and "
+                "its recipe says otherwise now.",
+                "Undo the change of recipe.yaml, or start a new run.",
+            )
         if self.average is not None:
-            self.average.load(unpack("average/", tensors), facts["updates"])
+            self.average.load(averaged, facts["updates"])
         self.step, self.records = facts["step"], facts["records"]
         self.seconds = facts["seconds"]
         self.sums = facts["sums"] if self.fabric.is_global_zero else None
         self.skipped.paths.update(facts["skipped"])
-        for record in self.records:
-            if self.choice_set is None:
-                self.best = float(record["epoch"])
-            elif "validation" in record:
-                self.best = max(self.best, record["validation"]["accuracy"])
+        self.best = max((self._score(record) for record in self.records), default=self.best)
         if self.fabric.is_global_zero:
             self.run.write_metrics(self.records)
-            if self.sums is None and self.records and not self._best_is_there():
-                # The run was stopped between the two files of an epoch's end.
-                self.best = float("-inf")
-                self._keep_best(self.records[-1])
+            if self.records and not self._best_is_there():
+                self._replace_best()
 
     def _best_is_there(self) -> bool:
+        """Whether the best checkpoint has the weights of the best epoch; or of one that was tested
+        after the last checkpoint, and will be again."""
         assert self.run is not None
-        if not self.run.best.is_file():
+        try:
+            facts = load_checkpoint(self.run.best)[1]
+        except RunError:
             return False
-        if self.choice_set is not None:
-            return True
-        return load_checkpoint(self.run.best)[1]["step"] >= self.step
+        scores = [self._score(record) for record in facts["records"]]
+        return bool(scores) and scores[-1] == max(scores) >= self.best
+
+    def _replace_best(self) -> None:
+        """The best checkpoint is missing, damaged or of another epoch: if the last epoch was the
+        best, its weights are here. Otherwise they are lost, and the best is what follows."""
+        assert self.run is not None
+        lost = self._score(self.records[-1]) < self.best or self.sums is not None
+        if lost:
+            warnings.warn(
+                f"{self.run.best} is missing, damaged or not of the best epoch, and that epoch's "
+                "weights are nowhere else; the best is chosen anew from here on.",
+                DataWarning,
+                stacklevel=2,
+            )
+        self.best = float("-inf")
+        if self.sums is None:
+            self._keep_best(self.records[-1])
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from opteq.data.dataset import VOID
-from opteq.models.classifier import Output
+from opteq.models.classifier import Output, is_right
 
-_FIELDS = ("loss", "correct", "labels", "images", "steps", "residual", "unconverged", "solves")
+_FIELDS = (
+    "loss",
+    "correct",
+    "labels",
+    "images",
+    "steps",
+    "residual",
+    "measured",
+    "unconverged",
+    "solves",
+)
+
+
+def mean_residual(total: float, count: float) -> float:
+    """Over the samples that have one; of none that is finite, NaN and not 0."""
+    return total / count if count else math.nan
 
 
 class Meter:
@@ -24,16 +41,27 @@ class Meter:
         """Take in a batch and its mean loss."""
         known = labels != VOID if labels.ndim > 1 else torch.ones_like(labels, dtype=torch.bool)
         count = known.sum()
-        right = ((output.logits.argmax(1) == labels) & known).sum()
-        steps = residual = bad = solves = torch.zeros((), device=self.sums.device)
+        right = (is_right(output.logits, labels) & known).sum()
+        steps = residual = measured = bad = solves = torch.zeros((), device=self.sums.device)
         for solution in output.solutions:
-            finite = torch.where(solution.residual.isfinite(), solution.residual, 0.0)
+            finite = solution.residual.isfinite()
             steps = steps + solution.steps.sum()
-            residual = residual + finite.sum()
+            residual = residual + torch.where(finite, solution.residual, 0.0).sum()
+            measured = measured + finite.sum()
             bad = bad + (~solution.converged).sum()
             solves = solves + len(solution.steps)
         images = torch.full_like(steps, len(labels))
-        row = (loss.detach() * count, right, count, images, steps, residual, bad, solves)
+        row = (
+            loss.detach() * count,
+            right,
+            count,
+            images,
+            steps,
+            residual,
+            measured,
+            bad,
+            solves,
+        )
         self.sums += torch.stack([value.to(self.sums) for value in row])
 
     def figures(self) -> dict[str, float]:
@@ -42,7 +70,8 @@ class Meter:
         labels, solves = max(values["labels"], 1.0), values["solves"]
         found = {"loss": values["loss"] / labels, "accuracy": values["correct"] / labels}
         if solves:
-            found |= {key: values[key] / solves for key in ("steps", "residual", "unconverged")}
+            found |= {key: values[key] / solves for key in ("steps", "unconverged")}
+            found["residual"] = mean_residual(values["residual"], values["measured"])
         return found
 
     @property

@@ -33,10 +33,10 @@ class Plain(Progress):
 
     def begin(self, title: str, epochs: int, steps_per_epoch: int) -> None:
         self.epochs = epochs
-        self.console.print(title, highlight=False, soft_wrap=True)
+        self.console.print(title)
 
     def epoch(self, record: dict[str, Any]) -> None:
-        self.console.print(epoch_line(record, self.epochs), highlight=False, soft_wrap=True)
+        self.console.print(epoch_line(record, self.epochs))
 
 
 class LiveDisplay(Progress):
@@ -60,7 +60,7 @@ class LiveDisplay(Progress):
 
     def begin(self, title: str, epochs: int, steps_per_epoch: int) -> None:
         self.epochs, self.per_epoch = epochs, steps_per_epoch
-        self.console.print(title, highlight=False)
+        self.console.print(title)
         self.bar.reset(self.task, total=epochs * steps_per_epoch)
         self.bar.start()
 
@@ -73,7 +73,7 @@ class LiveDisplay(Progress):
         )
 
     def epoch(self, record: dict[str, Any]) -> None:
-        self.bar.console.print(epoch_line(record, self.epochs), highlight=False)
+        self.bar.console.print(epoch_line(record, self.epochs))
         self.bar.update(self.task, completed=record["epoch"] * self.per_epoch)
 
     def end(self) -> None:

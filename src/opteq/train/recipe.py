@@ -137,6 +137,17 @@ class Recipe(Settings):
     augment: AugmentSettings = AugmentSettings()
     train: TrainSettings = TrainSettings()
 
+    @field_validator("name")
+    @classmethod
+    def _as_folder(cls, value: str) -> str:
+        """Runs are put into a folder of this name."""
+        if not re.fullmatch(r"[\w][\w .+,=@()-]{0,119}", value) or value.endswith((" ", ".")):
+            raise ValueError(
+                "a name has up to 120 letters, digits and - _ + , = @ ( ), and begins with one of "
+                "the first two"
+            )
+        return value
+
     @field_validator("chosen", mode="before")
     @classmethod
     def _as_tuple(cls, value: object) -> object:
@@ -164,6 +175,10 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
+# PyYAML lets through what dates, numbers and deep nesting raise.
+_NOT_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, AttributeError)
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 reads 1e-3, without a point, as text; here it is a number."""
 
@@ -180,7 +195,7 @@ def _read(path: Path) -> dict[str, Any]:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise RecipeError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except _NOT_YAML as error:
         line = " ".join(str(error).split())[:160]
         raise RecipeError(f"{path} is not YAML: {line}.", "Correct the file.") from None
     if not isinstance(values, dict):
@@ -204,8 +219,9 @@ def _apply(values: dict[str, Any], override: str) -> None:
         target = inner
     try:
         target[last] = yaml.load(text, _Loader)
-    except yaml.YAMLError:
-        raise RecipeError(f"--set {key}: {text!r} is not a value.", "Quote it.") from None
+    except _NOT_YAML:
+        short = text if len(text) <= 60 else f"{text[:60]}..."
+        raise RecipeError(f"--set {key}: {short!r} is not a value.", "Quote it.") from None
 
 
 def _check(recipe: Recipe) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import platform
+import re
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +82,64 @@ class RunFolder:
             raise RunError(f"{path} cannot be read.", "The folder is incomplete.") from None
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder of a run, so that no other process trains in it. The system lets it go with
+    the process, however that ends."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be opened ({error.strerror}).", "Give the folder of a run."
+        ) from None
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"{path} is in use by another process that trains in it.",
+                "Wait for it, stop it, or give another --run-dir.",
+            ) from None
+        except OSError:
+            pass  # A file system without locks.
+        yield
+    finally:
+        os.close(folder)
+
+
+def make_folder(path: Path, *, numbered: bool = False) -> Path:
+    """Make the folder of a new run, with the first number that is free if `numbered`. Of several
+    processes that want a name, one gets it."""
+    number = 1
+    while True:
+        target = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            target.mkdir(parents=True, exist_ok=not numbered)
+            return target
+        except FileExistsError:
+            if not numbered:
+                raise RunError(f"{path} is a file.", "Give another --run-dir.") from None
+            number += 1
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RunError(
+                f"{target} cannot be made ({reason}).", "Give another --run-dir."
+            ) from None
+
+
 def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
-    """Make the folder of a run and write what is known before it starts."""
+    """Write what is known of a run before it starts into its folder, which must be locked."""
+    refuse_taken(path, force=force)
+    for name in _OURS:
+        (path / name).unlink(missing_ok=True)
+    write_atomically(path / RECIPE, recipe.dump().encode())
+    content = json.dumps(environment(), indent=2) + "\n"
+    write_atomically(path / ENVIRONMENT, content.encode())
+    return RunFolder(path)
+
+
+def refuse_taken(path: Path, *, force: bool) -> None:
+    """Refuse a folder that holds something, unless it is a run and may be replaced."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         if not force:
             raise RunError(
@@ -90,32 +151,12 @@ def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
                 f"{path} is not the folder of a run, so --force does not replace it.",
                 "Give another --run-dir.",
             )
-        for name in _OURS:
-            (path / name).unlink(missing_ok=True)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"{path} cannot be made ({error.strerror}).", "Give another --run-dir."
-        ) from None
-    write_atomically(path / RECIPE, recipe.dump().encode())
-    content = json.dumps(environment(), indent=2) + "\n"
-    write_atomically(path / ENVIRONMENT, content.encode())
-    return RunFolder(path)
-
-
-def free_name(parent: Path, name: str) -> Path:
-    """`parent/name`, or with the first number that is free."""
-    path, number = parent / name, 1
-    while path.exists():
-        number += 1
-        path = parent / f"{name}-{number}"
-    return path
 
 
 def latest_run(parent: Path, name: str) -> Path:
     """The newest run of a recipe below `parent`."""
-    found = [p for p in parent.glob(f"{name}*") if (p / RECIPE).is_file()]
+    own = re.compile(rf"{re.escape(name)}(-\d+)?")
+    found = [p for p in parent.glob("*") if own.fullmatch(p.name) and (p / RECIPE).is_file()]
     if not found:
         raise RunError(
             f"There is no run of {name} in {parent} to go on with.", "Give its folder: --run-dir."

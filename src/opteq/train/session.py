@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from lightning_fabric import Fabric
 
 from opteq.data.dataset import Data
 from opteq.data.named import load_data
 from opteq.errors import RunError
+from opteq.train.loggers import with_loggers
 from opteq.train.loop import Outcome, Trainer
 from opteq.train.progress import Progress
 from opteq.train.recipe import Recipe
-from opteq.train.run import RunFolder, new_run
+from opteq.train.run import RunFolder, locked, make_folder, new_run
 
 Report = Callable[[RunFolder, Data], None]
 
@@ -57,25 +60,35 @@ def train(
     *,
     resume: bool = False,
     force: bool = False,
+    numbered: bool = False,
     data_dir: Path | None = None,
     data: Data | None = None,
     machines: Machines | None = None,
     progress: Progress | None = None,
+    loggers: Sequence[str] = (),
     report: Report | None = None,
 ) -> tuple[RunFolder, Outcome]:
-    """Train a recipe into a run folder. Everything is checked before the folder is made. `report`
-    is called with the folder and the data when the training is finished."""
+    """Train a recipe into a run folder, or if that is taken and `numbered`, into the first that is
+    free with a number. Everything is checked before the folder is made, and it is locked while it
+    is trained in. `report` is called with the folder and the data when the training is finished."""
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     data = load_data(recipe.data, data_dir) if data is None else data
-    run = RunFolder(run_dir)
-    trainer = Trainer(recipe, data, fabric, run=run, progress=progress)
-    if resume:
-        trainer.resume()
-    elif fabric.is_global_zero:
-        new_run(run_dir, recipe, force=force)
-    fabric.barrier()
-    outcome = trainer.train()
-    if report is not None and outcome.finished and fabric.is_global_zero:
-        report(run, data)
+    trainer = Trainer(recipe, data, fabric)
+    with ExitStack() as held:
+        if fabric.is_global_zero:
+            if not resume:
+                run_dir = make_folder(run_dir, numbered=numbered)
+            held.enter_context(locked(run_dir))
+            if not resume:
+                new_run(run_dir, recipe, force=force)
+        run = RunFolder(cast(Path, fabric.broadcast(run_dir)))
+        trainer.run = run
+        if resume:
+            trainer.resume()
+        trainer.progress = with_loggers(progress or Progress(), loggers, run.path, recipe)
+        fabric.barrier()
+        outcome = trainer.train()
+        if report is not None and outcome.finished and fabric.is_global_zero:
+            report(run, data)
     return run, outcome

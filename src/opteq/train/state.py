@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from opteq.data.dataset import Data, fingerprint
 from opteq.errors import RunError
 from opteq.models.classifier import Network
 
@@ -20,6 +21,21 @@ def pack_model(values: dict[str, Tensor]) -> dict[str, Tensor]:
 def unpack(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of one part of a checkpoint."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def require_fitting(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights that are not those of `model`, which may be one of shapes alone: before memory
+    is taken for what a checkpoint says of itself."""
+    values, free = unpack("model/", tensors), ("pixel_mean", "pixel_std")
+    expected = {name: value.shape for name, value in model.state_dict().items()}
+    wrong = sorted(set(expected) ^ set(values)) or [
+        name for name, shape in expected.items() if name not in free and values[name].shape != shape
+    ]
+    if wrong:
+        raise RunError(
+            f"{path} does not fit its own recipe ({wrong[0]}).",
+            "It was written by another version of opteq, or edited: train again.",
+        )
 
 
 def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
@@ -36,6 +52,26 @@ def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None
             f"{path} does not fit its own recipe ({line}).",
             "It was written by another version of opteq, or edited: train again.",
         ) from None
+
+
+def require_resumable(facts: dict[str, Any], path: Path) -> None:
+    """Refuse a checkpoint that training cannot go on from."""
+    kinds = {"optimiser": dict, "sums": (list, type(None)), "seconds": (int, float), "updates": int}
+    for key, kind in {**kinds, "skipped": list}.items():
+        if key not in facts or not isinstance(facts[key], kind):
+            raise RunError(
+                f"{path} lacks what training needs to go on ({key}).",
+                "It is no last checkpoint, or was edited: start a new run.",
+            )
+
+
+def require_same_data(facts: dict[str, Any], data: Data, path: Path) -> None:
+    """Refuse images other than those a checkpoint was trained on."""
+    if facts.get("data", fingerprint(data)) != fingerprint(data):
+        raise RunError(
+            f"{path} was trained on other images than {data.name} has here.",
+            "Use the data the run was made with (--data-dir), or start a new run.",
+        )
 
 
 def pack_optimiser(
@@ -64,10 +100,16 @@ def load_optimiser(
     """The reverse of `pack_optimiser`."""
     parameters = dict(model.named_parameters())
     for name, tensor in unpack("optimiser/", tensors).items():
-        key, parameter = name.split("/", 1)
-        target = parameters[parameter]
+        key, _, parameter = name.partition("/")
+        target = parameters.get(parameter)
+        if target is None or (tensor.ndim and tensor.shape != target.shape):
+            raise RunError(
+                f"The optimiser's state of {parameter!r} does not fit the model.",
+                "The checkpoint was edited: start a new run.",
+            )
         # Step counters stay on the CPU.
         placed = tensor.to(target.device) if tensor.ndim else tensor
         optimiser.state[target][key] = placed
     for parameter, values in numbers.items():
-        optimiser.state[parameters[parameter]].update(values)
+        if parameter in parameters:
+            optimiser.state[parameters[parameter]].update(values)

@@ -15,6 +15,7 @@ from opteq.data.dataset import VOID
 from opteq.layer import evaluating
 from opteq.models.classifier import Network
 from opteq.solve import Solution, Status
+from opteq.train.meter import mean_residual
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Tally:
     solves: int = 0
     steps: float = 0.0
     residual: float = 0.0
+    measured: int = 0
+    """Solves with a finite residual."""
     among_five: int = 0
     """Labels among the five likeliest classes."""
     failures: Counter[str] = field(default_factory=Counter)
@@ -44,12 +47,14 @@ class Tally:
         every, true = logits.movedim(1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
         known = true != VOID if labels.ndim > 1 else torch.ones_like(true, dtype=torch.bool)
         every, true = every[known].double().cpu(), true[known].cpu()
-        predicted = every.argmax(1)
+        # What is not a number predicts nothing: it counts for a class that it is not.
+        known = ~every.isnan().any(1)
+        predicted = torch.where(known, every.argmax(1), (true + 1) % count)
         self.loss += float(functional.cross_entropy(every, true, reduction="sum"))
         cells = torch.bincount(true * count + predicted, minlength=count**2)
         self.confusion += cells.reshape(count, count).double()
         likeliest = every.topk(min(5, count), 1).indices
-        self.among_five += int((likeliest == true[:, None]).any(1).sum())
+        self.among_five += int(((likeliest == true[:, None]).any(1) & known).sum())
         self.images += len(logits)
         self.labels += len(true)
         for solution in solutions:
@@ -57,6 +62,7 @@ class Tally:
             self.steps += float(solution.steps.sum())
             finite = solution.residual[solution.residual.isfinite()]
             self.residual += float(finite.double().sum())
+            self.measured += len(finite)
             bad = [status for status in solution.status if status is not Status.CONVERGED]
             self.failures.update(status.name.lower() for status in bad)
 
@@ -79,7 +85,7 @@ class Tally:
             found["mean_accuracy"] = float((diagonal[present] / truth[present]).mean())
         if self.solves:
             found["steps"] = self.steps / self.solves
-            found["residual"] = self.residual / self.solves
+            found["residual"] = mean_residual(self.residual, self.measured)
             found["unconverged"] = sum(self.failures.values()) / self.solves
         return found
 
@@ -87,12 +93,12 @@ class Tally:
         """As one tensor, to be added up over processes."""
         bad = float(sum(self.failures.values()))
         rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
-        rest.append(self.among_five)
+        rest += [self.among_five, self.measured]
         return torch.cat([torch.tensor(rest, dtype=torch.float64), self.confusion.flatten()])
 
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
-        rest, cells = numbers[:8].tolist(), numbers[8:]
+        rest, cells = numbers[:9].tolist(), numbers[9:]
         side = round(len(cells) ** 0.5)
         total = Counter(failures)
         total["elsewhere"] = int(rest[6]) - sum(failures.values())
@@ -104,6 +110,7 @@ class Tally:
             int(rest[3]),
             rest[4],
             rest[5],
+            int(rest[8]),
             int(rest[7]),
             +total,
         )
