@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple, in_order, like
 from opteq.equilibrium.proximal import Proximal
-from opteq.errors import DeviceError, DtypeError, IllPosedError, OptionError, ShapeError
+from opteq.errors import DtypeError, IllPosedError, OptionError
 from opteq.gradient import GradientRule, Implicit, gradient_from
 from opteq.operators import WeightedOperator
 from opteq.operators.memory import fast_order
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
+from opteq.problem.gaussian import statistics_move
 from opteq.solve import Anderson, Solution, Solver, solver_from
 
 
@@ -92,7 +93,8 @@ class Equilibrium(nn.Module):
         """The same with everything that is known about it. Its `state` carries gradients. With
         `trace`, or inside `traced`, every step is recorded."""
         given, u = u, fast_order(u)
-        bound = self.map.bind(u)
+        with statistics_move():
+            bound = self.map.bind(u)
         trace = self._traced if trace is None else trace
         start = in_order(_start(bound, z0), u)
         if z0 is None and self._warm is not None and not self.gradient.is_forward_pass:
@@ -207,22 +209,11 @@ class _Warm:
 
 
 def _start(bound: BoundMap, z0: State | None) -> State:
-    own_start = bound.start()
     if z0 is None:
-        return own_start
+        return bound.start()
     if not isinstance(z0, (Tensor, tuple)) or not all(isinstance(p, Tensor) for p in as_tuple(z0)):
         raise DtypeError(f"z0 is a {type(z0).__name__}.", "Give a tensor, or a tuple of tensors.")
-    given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z0, own_start))
-    if isinstance(z0, Tensor) != isinstance(own_start, Tensor) or given != expected:
-        raise ShapeError(
-            f"z0 has shape {given}, the state {expected}.",
-            "Give a start of the state's shape, or leave z0 out.",
-        )
-    for part, own in zip(as_tuple(z0), as_tuple(own_start), strict=True):
-        if part.device != own.device:
-            raise DeviceError(f"z0 is on {part.device}, u on {own.device}.", "Move one of them.")
-        if part.dtype != own.dtype and not torch.is_autocast_enabled(own.device.type):
-            raise DtypeError(f"z0 is {part.dtype}, u is {own.dtype}.", "Convert one of them.")
+    bound.require_state(z0)
     return z0
 
 

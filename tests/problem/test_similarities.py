@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
 from opteq.operators import Conv2d, Dense, PatchProjection
@@ -13,13 +14,17 @@ from opteq.problem import (
     GammaRule,
     Gaussian,
     Linear,
+    NonNegative,
     PatchGaussian,
     Polynomial,
+    Problem,
     Sigmoid,
     Similarity,
     laws,
 )
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
+from opteq.problem.gaussian import statistics_move
+from opteq.solve import ForwardBackward
 
 
 def draw(name, batch=3, scale=1.0):
@@ -240,8 +245,54 @@ def test_value_without_a_gradient_is_refused(value):
         def value(self, z, u):
             return value(z, u)
 
-    with pytest.raises(OptionError, match="differentiated"):
-        Flat().bind(torch.ones(2, 3))
+    problem = Problem(penalty=NonNegative(), similarity=Flat())
+    for call in (
+        lambda: problem.map(torch.ones(2, 3), torch.ones(2, 3)),
+        lambda: opteq.Equilibrium(problem)(torch.ones(2, 3)),
+        lambda: opteq.Equilibrium(problem)(torch.ones(2, 3), torch.ones(2, 3)),
+    ):
+        with pytest.raises(OptionError, match="differentiated"):
+            call()
+
+
+class Distances(Similarity):
+    """-|u - Az|^2 / 2 with a plain tensor A: nothing tells that states have the width of A."""
+
+    def __init__(self, A):
+        super().__init__()
+        self.register_buffer("A", A)
+
+    def value(self, z, u):
+        return -(u - z @ self.A.T).square().sum(1) / 2
+
+
+class Shaped(Distances):
+    def zeros(self, u):
+        return u.new_zeros(len(u), self.A.shape[1])
+
+
+def test_states_of_another_shape_than_u_need_no_guess_where_they_are_given():
+    torch.manual_seed(0)
+    A = 0.3 * torch.randn(3, 5, dtype=torch.float64)
+    u, z = torch.randn(4, 3, dtype=torch.float64), torch.zeros(4, 5, dtype=torch.float64)
+    for similarity in (Distances(A), Distances(A) * 1.0, Distances(A) + Distances(A) * 0.5):
+        problem = Problem(penalty=NonNegative(), similarity=similarity).double()
+        assert problem.map(z, u).shape == (4, 5)
+        assert problem.objective(z, u).shape == (4,)
+        layer = opteq.Equilibrium(problem, solver=ForwardBackward(step=0.5, tol=1e-10))
+        found = layer.solve(u, z0=z)
+        assert bool(found.converged.all())
+        assert float(problem.stationarity(found.state, u).max()) < 1e-8
+        with pytest.raises(ShapeError, match=r"def zeros\(self, u\)"):
+            layer(u)
+        with pytest.raises(ShapeError, match="samples"):
+            layer(u, z0=z[:2])
+    shaped = opteq.Equilibrium(
+        Problem(penalty=NonNegative(), similarity=Shaped(A)),
+        solver=ForwardBackward(step=0.5, tol=1e-10),
+    )
+    single = opteq.Equilibrium(Problem(penalty=NonNegative(), similarity=Distances(A)))
+    torch.testing.assert_close(shaped(u), single(u, z0=z), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -288,10 +339,31 @@ def test_rule_for_gamma_follows_the_batch_in_training_only():
     similarity = Gaussian(Dense(4, 3, norm_bound=0.9), rule)
     u = torch.randn(64, 3)
     similarity.train()
-    bound = similarity.bind(u)
+    with statistics_move():
+        bound = similarity.bind(u)
     expected = 0.2 / u.square().sum(1).mean()
     torch.testing.assert_close(bound.gamma, expected)
     similarity.eval()
     torch.testing.assert_close(similarity.bind(10 * u[:2]).gamma, expected)
     smallest = Gaussian(Dense(4, 3), GammaRule(0.2, "minimum")).train().bind(u).gamma
     torch.testing.assert_close(smallest, 0.2 / u.square().sum(1).min())
+
+
+def test_looking_at_a_problem_does_not_move_its_gamma():
+    """Only the forward pass of a layer in training does."""
+    torch.manual_seed(0)
+    similarity = Gaussian(Dense(4, 3, norm_bound=0.9), GammaRule(0.2))
+    problem = Problem(penalty=NonNegative(), similarity=similarity).train()
+    layer = opteq.Equilibrium(problem).train()
+    u, z = torch.randn(8, 3), torch.zeros(8, 4)
+    layer(u)
+    before = {k: v.clone() for k, v in problem.state_dict().items()}
+    for look in (problem.map, problem.objective, problem.stationarity):
+        look(z, 30 * u)
+    similarity.gates(z, 30 * u)
+    similarity.value(z, 30 * u)
+    layer.map.bind(30 * u)
+    assert all(torch.equal(v, before[k]) for k, v in problem.state_dict().items())
+    # What is looked at in training is the problem that training solves.
+    assert float(problem.stationarity(layer(u), u).detach().max()) < 1e-4
+    assert int(similarity.gamma_rule.batches) == 2

@@ -1,32 +1,54 @@
 """A bound is given only for what it was written for."""
 
+import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import opteq
-from opteq.equilibrium import Affine, Branch, Branches, Chain, Unit
-from opteq.errors import NotConvergedWarning, NotProximalError, OptionError
-from opteq.gradient import Implicit
-from opteq.models.bounded import Bounded, BoundedHead, BoundedStem
-from opteq.models.classifier import Classifier, Single
-from opteq.operators import Conv2d, Dense, dense_matrix
+from opteq.equilibrium import Affine, Branch, Branches, Chain, Monotone, Unit
+from opteq.errors import NotConvergedWarning, NotProximalError, OptionError, ShapeError
+from opteq.gradient import Implicit, Unrolled
+from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
+from opteq.models.classifier import Classifier, PooledHead, Single
+from opteq.operators import (
+    AveragePool,
+    Conv2d,
+    Dense,
+    DepthwiseSeparable,
+    WeightedOperator,
+    dense_matrix,
+)
 from opteq.problem import (
     Activation,
+    GammaRule,
     Gaussian,
     HeritageDiversity,
+    Independent,
+    InsideMap,
     LeakyReLU,
     Linear,
     NonNegative,
     Penalty,
     Problem,
+    Shrinkage,
+    SquaredNorm,
+    Tanh,
 )
-from opteq.solve import Picard
+from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, precise, stretch
-from opteq.theory.modules import module_lipschitz, unbounded
-from opteq.theory.robustness import exact_radius, robust_accuracy
+from opteq.theory.modules import head_lipschitz, module_lipschitz, unbounded
+from opteq.theory.robustness import (
+    certified_radius,
+    exact_radius,
+    margin_lipschitz,
+    robust_accuracy,
+)
+
+EYE = torch.eye(2, dtype=torch.float64)
 
 
 class Residual(nn.Sequential):
@@ -334,6 +356,286 @@ def test_the_learned_slope_has_the_gradient_of_an_unrolled_solve():
     (unrolled,) = torch.autograd.grad(z.square().sum(), penalty.slope_logit)
     assert float(implicit) == pytest.approx(float(unrolled), rel=1e-9)
     assert abs(float(implicit)) > 1e-3
+
+
+def small(name="geq_digits", **options):
+    """A certified model in float64."""
+    torch.manual_seed(0)
+    settings = {"certified": True, "head_grid": 1, "head_norm": 10.0} | options
+    return opteq.create_model(name, **settings).eval().double()
+
+
+def jacobian_norm(function, x):
+    """|J| at x by a dense matrix."""
+    J = torch.autograd.functional.jacobian(lambda v: function(v[None])[0], x[0])
+    return float(torch.linalg.matrix_norm(J.reshape(-1, x[0].numel()), 2))
+
+
+def test_a_module_that_is_used_twice_counts_twice():
+    layer = nn.Linear(4, 4, bias=False)
+    layer.weight.data = 3 * torch.eye(4)
+    assert module_lipschitz(nn.Sequential(layer, layer)) == pytest.approx(9)
+
+
+def test_pooling_of_heads_inside_sequences_counts():
+    """16 parts of 8 places repeat each place twice."""
+    head = PooledHead(2, 10, grid=16)
+    assert module_lipschitz(head) == math.inf
+    assert module_lipschitz(nn.Sequential(nn.Identity(), head)) == math.inf
+    assert head_lipschitz(head, (8, 8)) == pytest.approx(
+        2 * float(torch.linalg.matrix_norm(head.weight.detach(), 2)), rel=1e-5
+    )
+
+
+def test_shapes_are_followed_through_modules_that_change_them():
+    """A normalisation that takes every fourth place, injections that pool: what the head pools and
+    what is copied is not what the model was built with."""
+    square = (1, 8, 8)
+    x = torch.rand(2, *square, dtype=torch.float64)
+    models = []
+    for edit in ("norm", "pooled norm", "injection", "strided injection"):
+        model = small("opteq_single_digits", channels=2, widths=(2,), gradient="implicit")
+        if edit == "norm":
+            model.norm = nn.Conv2d(2, 2, 1, stride=4, bias=False).double()
+            model.norm.weight.data.copy_(torch.eye(2)[..., None, None])
+        elif edit == "pooled norm":
+            model.norm = nn.Sequential(nn.BatchNorm2d(2), AveragePool(4)).eval().double()
+        else:
+            unit = model.body.layer.map.units[0]
+            pool = AveragePool(4) if edit == "injection" else AveragePool(2)
+            unit.injection = nn.Sequential(pool, unit.injection)
+        models.append(model)
+    parallel = small(channels=2, middle=(2,), sides=(8,), split=2)
+    parallel.body.injections[0] = nn.Sequential(AveragePool(4), parallel.body.injections[0])
+    for model in (*models, parallel):
+        for layer in model.modules():
+            if isinstance(layer, WeightedOperator):  # all places alike, so that pooling tells
+                layer.raw.data.zero_()
+                places = layer.raw.data.view(*layer.raw.shape[:2], -1)
+                rows, columns = layer.raw.shape[:2]
+                places[:2, :2, places.shape[2] // 2] = EYE[:rows, :columns]
+        allowed = certificate(model, input_shape=square).lipschitz
+        found = jacobian_norm(precise(model), x[:1] + 1)
+        assert found <= allowed * (1 + 1e-9)
+
+
+def test_pairs_and_biases_do_not_copy_channels():
+    with pytest.raises(ShapeError, match="no pairs"):
+        SortedPairs()(torch.zeros(1, 3, 2, 2))
+    with pytest.raises(ShapeError, match="bias has 16"):
+        Bounded(Conv2d(4, 1, 1, norm_bound=1.0), 16)(torch.zeros(1, 4, 2, 2))
+    branch = Branch(Conv2d(4, 16), Conv2d(4, 1), channels=16)
+    with pytest.raises(ShapeError, match="bias has 16"):
+        branch.inject(torch.zeros(1, 4, 2, 2))
+
+
+def test_close_rows_of_a_head_do_not_cancel():
+    model = small(channels=2, middle=(2,), sides=(8,), split=2, classes=30)
+    matrix = torch.randn(30, 2, dtype=torch.float64)
+    matrix[1] = matrix[0]
+    matrix[1, 0] += 1e-12
+    model.head.operator = Dense.from_weight(matrix)
+    slopes = margin_lipschitz(model, 1.0)
+    norm = float(torch.linalg.matrix_norm(matrix, 2))
+    assert float(slopes[0, 1]) == pytest.approx(1e-12 / norm, rel=1e-3)
+
+
+def test_equilibria_outside_of_the_body_are_certified_too():
+    model = small(channels=2, middle=(2,), sides=(8,), split=2)
+    assert certificate(model, input_shape=(1, 8, 8)).unique
+    bad = Problem(penalty=Tanh(), similarity=Linear(2 * torch.eye(2).view(2, 2, 1, 1)))
+    model.stem = nn.Sequential(model.stem, opteq.Equilibrium(bad, allow_uncertified=True)).double()
+    found = certificate(model, input_shape=(1, 8, 8))
+    assert not found.unique
+    assert found.contraction > 1
+    assert found.lipschitz == math.inf
+
+
+def test_a_layer_that_is_used_twice_is_certified_twice():
+    model = small(channels=4, middle=(4, 4), sides=(8, 4), split=2)
+    model.body.layers[1] = model.body.layers[0]
+    assert math.isfinite(certificate(model).lipschitz)
+    x = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    assert exact_radius(model, x, model(x).argmax(1)).shape == (2,)
+
+
+def test_radii_are_those_of_the_model_that_was_solved():
+    """In bfloat16 the weights lie further below their bound than in the float64 that is solved in;
+    and a user's absolute tolerance is no convergence."""
+    torch.manual_seed(0)
+    model = opteq.create_model(
+        "geq_digits", certified=True, head_norm=10.0, solver=Anderson(tol=1e-3, atol=1e3)
+    ).eval()
+    x = torch.rand(4, 1, 8, 8)
+    labels = precise(model)(x.double()).argmax(1)
+    half = copy.deepcopy(model).bfloat16()
+    twin = precise(half)
+    slopes = margin_lipschitz(twin, certificate(twin, input_shape=(1, 8, 8)).lipschitz)
+    expected = certified_radius(twin(x.double()).detach(), labels, slopes)
+    torch.testing.assert_close(exact_radius(half, x, labels), expected)
+    wrong = (labels + 1) % 10
+    assert exact_radius(model, x, wrong).tolist() == [0.0] * 4
+
+
+class Growing(GammaRule):
+    def forward(self, distances):
+        return self.factor / distances.mean() ** 4
+
+
+class Backwards(Monotone):
+    def product(self, z):
+        return -5 * super().product(z)
+
+
+class Overwriting(Penalty):
+    """Its prox is tame, what the map applies is not."""
+
+    def value(self, z):
+        return 0 * z
+
+    def prox(self, v, step=1.0):
+        return v / 2
+
+    def prox_(self, v):
+        return 3 * v
+
+
+class Negative(Gaussian):
+    @property
+    def gamma(self):
+        return -1.0
+
+
+class Pushing(HeritageDiversity):
+    def _push(self, z, other):
+        return -9 * super()._push(z, other)
+
+
+class Steep(SquaredNorm):
+    def gradient(self, z):
+        return -50 * z
+
+
+def test_what_subclasses_change_inside_is_seen():
+    W = Dense(4, 4, norm_bound=0.9)
+    branches = [Branch(Conv2d(4, 4), Conv2d(2, 4)) for _ in range(2)]
+    cases = [
+        Problem(penalty=NonNegative(), similarity=Gaussian(W, Growing())),
+        Backwards(Dense(4, 4), Dense(4, 4)),
+        Problem(penalty=Overwriting(), similarity=Gaussian(W)),
+        Problem(penalty=NonNegative(), similarity=Negative(W)),
+        Branches(branches, coupling=Pushing(0.01)),
+        Chain([Unit(W)], regularizer=InsideMap(Steep(), weight=0.1)),
+    ]
+    for hidden in cases:
+        found = certificate(
+            opteq.Equilibrium(hidden, allow_uncertified=True), input_shape=(2, 4, 4)
+        )
+        assert not found.unique, hidden
+        assert found.lipschitz == math.inf
+        assert found.contraction == math.inf
+    assert module_lipschitz(InsideMap(Steep(), weight=0.1)) == math.inf
+    assert module_lipschitz(InsideMap(SquaredNorm(), weight=0.1)) == 1.0
+
+
+def test_numbers_that_hands_have_put_out_of_range_are_seen():
+    fixed = Dense.from_weight(1.2 * torch.eye(4))
+    with pytest.raises(OptionError, match="keep no norm bound"):
+        fixed.norm_bound = 0.5
+    kernel = Gaussian(Dense(4, 4, norm_bound=0.9), gamma=0.5)
+    kernel.fixed_gamma = -1.0
+    monotone = Monotone(Dense(4, 4), Dense(4, 4))
+    monotone.modulus = -1.0
+    broken = Monotone(Dense(4, 4), Dense(4, 4))
+    broken.symmetric.raw.data.fill_(math.nan)
+    for hidden in (Problem(penalty=NonNegative(), similarity=kernel), monotone, broken):
+        found = certificate(opteq.Equilibrium(hidden, allow_uncertified=True))
+        assert not found.unique
+        assert found.lipschitz == found.contraction == math.inf
+    unit = Unit(Dense.from_weight(0.1 * torch.eye(4)))
+    unit.fixed_alpha = 1.9
+    assert unit.lipschitz() == pytest.approx(1.9 * 0.01 + 0.9, rel=1e-5)
+    operator = Conv2d.from_weight(torch.ones(1, 1, 3, 3))
+    whole = operator.norm()
+    operator.geometry = replace(operator.geometry, stride=(3, 3))
+    assert operator.norm() < 0.5 * whole
+    operator.geometry = replace(operator.geometry, stride=(1, 1))
+    assert operator.norm() == whole
+    separable = DepthwiseSeparable(2, 2)
+    separable.factors[0] = Conv2d(2, 2, 3, norm_bound=2.0)
+    true = float(torch.linalg.matrix_norm(dense_matrix(separable, (2, 6, 6)), 2))
+    assert separable.norm() >= true
+
+
+def test_extremes_end_in_numbers_not_in_errors():
+    cases = [
+        Chain([Unit(Dense(4, 4, norm_bound=0.5), alpha=1e-16)]),
+        Problem(penalty=NonNegative(), similarity=Gaussian(Dense.from_weight(1e-200 * EYE))),
+        Monotone(Dense.from_weight(1e200 * EYE), Dense.from_weight(EYE)),
+    ]
+    for hidden in cases:
+        assert certificate(opteq.Equilibrium(hidden, allow_uncertified=True)).claims
+    exploding = opteq.Equilibrium(
+        Problem(penalty=NonNegative(), similarity=Linear(20 * EYE)),
+        gradient=Unrolled(steps=400),
+        allow_uncertified=True,
+    )
+    assert certificate(exploding).lipschitz == math.inf
+    branches = [Branch(Conv2d.from_weight(torch.ones(2, 2, 1, 1)), AveragePool(1))]
+    bare = Branches(branches, coupling=Independent())
+    assert certificate(opteq.Equilibrium(bare, allow_uncertified=True), input_shape=(2, 4, 4))
+
+    class Vector(Shrinkage):
+        def __init__(self):
+            super().__init__(0.1)
+            self.register_buffer("each", torch.tensor([0.1, 0.2, 0.3, 0.4]))
+
+        def prox(self, v, step=1.0):
+            return torch.sign(v) * torch.relu(v.abs() - step * self.each)
+
+    assert certificate(
+        opteq.Equilibrium(Problem(penalty=Vector(), similarity=Linear(Dense(4, 4))))
+    ).unique
+    with pytest.raises(ShapeError, match="does not take images"):
+        certificate(opteq.create_model("geq_digits"), input_shape=(3, 8, 8))
+
+
+def promised(layer, solver, name):
+    layer.solver = solver
+    claims = [c for c in certificate(layer).claims if c.name.startswith(f"{name}: evaluations")]
+    return claims[0].value if claims else None
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-6])
+def test_promised_evaluations_are_those_of_the_solver_as_it_is(tol):
+    """Its step follows the norm bounds, its damping and its start are its own."""
+    quiet = {"tol": tol, "max_steps": 5000, "on_failure": "ignore"}
+    far = Dense(4, 4, norm_bound=0.99).double()
+    far.raw.data.copy_(0.1 * torch.eye(4))
+    linear = opteq.Equilibrium(Problem(penalty=NonNegative(), similarity=Linear(far)))
+    wide = Dense(4, 4, norm_bound=1.4).double()
+    wide.raw.data.copy_(0.1 * torch.eye(4))
+    gaussian = opteq.Equilibrium(
+        Problem(penalty=NonNegative(), similarity=Gaussian(wide)), solver=ForwardBackward()
+    )
+    u = 1 + torch.rand(20, 4, dtype=torch.float64)
+    for layer in (linear, gaussian):
+        for solver, name in (
+            (ForwardBackward(accelerate=False, **quiet), "ForwardBackward, plain"),
+            (ForwardBackward(**quiet), "ForwardBackward"),
+            (Picard(**quiet), "Picard"),
+            (Picard(damping=0.05, **quiet), "Picard"),
+            (Anderson(**quiet), "Anderson, Broyden"),
+        ):
+            allowed = promised(layer, solver, name)
+            if allowed is None:  # nothing is promised beyond the bounds
+                assert layer is gaussian
+                continue
+            assert int(layer.solve(u).steps.max()) <= allowed
+    own_step = ForwardBackward(step=0.05, accelerate=False, **quiet)
+    assert promised(linear, own_step, "ForwardBackward, plain") is None
+    features = opteq.Equilibrium(Chain([Unit(Dense(4, 4))], start="features"))
+    assert promised(features, Picard(**quiet), "Picard") is None
 
 
 def test_norm_of_the_adjoint_of_a_swapped_operator():

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from opteq.errors import ShapeError
 from opteq.operators.memory import in_order_of
 from opteq.problem.curvature import Curvature
+from opteq.problem.similarity import require_alike
 
 State = Tensor | tuple[Tensor, ...]
 Product = Callable[[Tensor], Tensor]
@@ -28,6 +30,18 @@ class BoundMap(ABC):
     @abstractmethod
     def start(self) -> State:
         """Where solves start unless told otherwise."""
+
+    def require_state(self, z: State) -> None:
+        """Refuse what is no state of this map."""
+        own = self.start()
+        given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z, own))
+        if isinstance(z, Tensor) != isinstance(own, Tensor) or given != expected:
+            raise ShapeError(
+                f"z0 has shape {given}, the state {expected}.",
+                "Give a start of the state's shape, or leave z0 out.",
+            )
+        for part, own_part in zip(as_tuple(z), as_tuple(own), strict=True):
+            require_alike("z0", part, own_part)
 
     @abstractmethod
     def select(self, index: Tensor) -> BoundMap:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
-from opteq.errors import OptionError
+from opteq.errors import OptionError, ShapeError
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import require_image
 from opteq.options import one_of, positive, strict_options
@@ -41,7 +41,14 @@ class Branch(nn.Module):
     def inject(self, features: Tensor) -> Tensor:
         """U g + b."""
         u = self.injection(features)
-        return u if self.bias is None else u + self.bias
+        if self.bias is None:
+            return u
+        if u.shape[1] != len(self.bias):
+            raise ShapeError(
+                f"The injection gives {u.shape[1]} channels and the bias has {len(self.bias)}.",
+                "Give the branch as many channels as its injection has.",
+            )
+        return u + self.bias
 
 
 @strict_options
@@ -186,5 +193,5 @@ def _curvature(
     if perturbation:
         return Curvature(-math.inf, math.inf)
     rows = coupling.slopes(len(norms), shapes).size.sum(1).tolist()
-    factor = max(w**2 * row for w, row in zip(norms, rows, strict=True))
+    factor = max(w * w * row for w, row in zip(norms, rows, strict=True))
     return Curvature(-factor, factor)

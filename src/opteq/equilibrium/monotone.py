@@ -63,11 +63,12 @@ class Monotone(EquilibriumMap):
 
     def lipschitz(self) -> float:
         """An upper bound of |I - W| for the weights as they are."""
-        return self.modulus + self.symmetric.norm() ** 2 + 2 * self.skew.norm()
+        symmetric = self.symmetric.norm()
+        return self.modulus + symmetric * symmetric + 2 * self.skew.norm()
 
 
 def _curvature(modulus: float, symmetric: float, skew: float) -> Curvature:
-    factor = abs(1 - modulus) + symmetric**2 + 2 * skew
+    factor = abs(1 - modulus) + symmetric * symmetric + 2 * skew
     return Curvature(-factor, factor)
 
 

@@ -9,7 +9,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import EquilibriumMap, State, SymmetricLinearization
+from opteq.equilibrium.base import (
+    EquilibriumMap,
+    State,
+    SymmetricLinearization,
+)
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import IllPosedError
 from opteq.problem import BoundProblem, NonNegative, Problem
@@ -58,6 +62,13 @@ class BoundProximal(Splitting):
 
     def start(self) -> Tensor:
         return self.problem.similarity.zeros()
+
+    def require_state(self, z: State) -> None:
+        similarity = self.problem.similarity
+        if similarity.state_is_known or not isinstance(z, Tensor):
+            super().require_state(z)
+            return
+        similarity.check(z)
 
     def select(self, index: Tensor) -> BoundProximal:
         return BoundProximal(self.problem.select(index), self._apply)

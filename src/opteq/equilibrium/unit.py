@@ -57,8 +57,8 @@ class Affine(nn.Module):
         """A bound of |A^-1 f A| / |f|: R turns, and the scales that stand before and after f need
         not be those of the same entry. 1 for one scale and a rotation."""
         sizes = self.scale.detach().double().abs()
-        turned = 1.0 if self.rotation is None else self.rotation.norm() ** 2
-        return turned * float(sizes.max() / sizes.min())
+        turned = 1.0 if self.rotation is None else self.rotation.norm()
+        return turned * turned * float(sizes.max() / sizes.min())
 
 
 @strict_options
@@ -118,10 +118,11 @@ class Unit(nn.Module):
         if isinstance(alpha, Tensor):
             alpha = _START if alpha.is_meta else float(alpha.detach())
         factors = [self.operator] if self.mixing is None else [self.operator, self.mixing]
-        inner = math.prod((f.norm() if now else f.norm_limit()) ** 2 for f in factors)
+        root = math.prod(f.norm() if now else f.norm_limit() for f in factors)
+        inner = root * root
         if self.change is not None:
             inner *= self.change.distortion()
-        return alpha * inner + 1 - alpha
+        return abs(alpha) * inner + abs(1 - alpha)
 
     def extra_repr(self) -> str:
         alpha = "learned" if hasattr(self, "alpha_logit") else self.fixed_alpha

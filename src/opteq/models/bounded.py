@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.errors import OptionError
+from opteq.errors import OptionError, ShapeError
 from opteq.models.classifier import Body, Classifier
 from opteq.operators import Conv2d, Dense, LinearOperator
 from opteq.operators.memory import fast_order
@@ -27,7 +27,14 @@ class Bounded(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.operator(x) + self.bias
+        y = self.operator(x)
+        if y.shape[1] != len(self.bias):
+            # A single channel would be copied to all, and that is not bounded.
+            raise ShapeError(
+                f"The operator gives {y.shape[1]} channels and the bias has {len(self.bias)}.",
+                "Give Bounded as many channels as its operator has.",
+            )
+        return y + self.bias
 
 
 class SortedPairs(nn.Module):
@@ -35,6 +42,8 @@ class SortedPairs(nn.Module):
     distance is changed but by the sorting."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[1] % 2:
+            raise ShapeError(f"{x.shape[1]} channels make no pairs.", "Give an even number.")
         a, b = x.chunk(2, 1)
         return torch.cat([torch.maximum(a, b), torch.minimum(a, b)], 1)
 

@@ -59,6 +59,10 @@ class Body(nn.Module, ABC):
         """Each equilibrium with its injection."""
 
     @abstractmethod
+    def equilibria(self) -> list[Equilibrium]:
+        """In the order of `parts`; one that is used twice stands there twice."""
+
+    @abstractmethod
     def fuse(self, states: list[State], side: int) -> Tensor:
         """The states as one; `side` is that of the features."""
 
@@ -78,6 +82,9 @@ class Single(Body):
         width = channels * parts
         self.mix = nn.Conv2d(width, width, 3, padding=1, bias=False) if fusion == "conv" else None
         self.out_channels = width if fusion == "conv" else channels
+
+    def equilibria(self) -> list[Equilibrium]:
+        return [self.layer]
 
     def parts(self, features: Tensor) -> list[tuple[Equilibrium, Tensor]]:
         return [(self.layer, features)]
@@ -112,11 +119,11 @@ class Parallel(Body):
                 f"{tuple(features.shape[-2:])}.",
                 "Resize the images, or build the model with other sides.",
             )
-        layers = cast(list[Equilibrium], list(self.layers))
-        return [
-            (layer, injection(to_side(features, side)))
-            for injection, layer, side in zip(self.injections, layers, self.sides, strict=True)
-        ]
+        every = zip(self.injections, self.equilibria(), self.sides, strict=True)
+        return [(layer, injection(to_side(features, side))) for injection, layer, side in every]
+
+    def equilibria(self) -> list[Equilibrium]:
+        return cast(list[Equilibrium], list(self.layers))
 
     def fuse(self, states: list[State], side: int) -> Tensor:
         outputs = [to_side(cast(Tensor, state), self.common_side) for state in states]

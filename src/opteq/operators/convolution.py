@@ -48,7 +48,7 @@ class Conv2d(WeightedOperator):
         whole("out_channels", out_channels, least=1)
         if in_channels % groups or out_channels % groups:
             raise OptionError(
-                f"groups={groups} divides not both in_channels={in_channels} and "
+                f"groups={groups} does not divide both in_channels={in_channels} and "
                 f"out_channels={out_channels}.",
                 "Choose a common divisor.",
             )
@@ -211,6 +211,10 @@ class Conv2d(WeightedOperator):
                         "Resize the image, or use padding_mode='zeros'.",
                     )
         return height, width
+
+    @property
+    def norm_setting(self) -> object:
+        return self.geometry, self.padding
 
     def differentiable_norm(self, weight: Tensor) -> Tensor:
         return spectral.differentiable_convolution_norm(weight, self.geometry)

@@ -51,8 +51,21 @@ class DepthwiseSeparable(Composition):
     def depthwise(self) -> Conv2d:
         return cast(Conv2d, self.factors[1])
 
+    def _as_made(self) -> bool:
+        pointwise, depthwise = self.pointwise, self.depthwise
+        return (
+            type(pointwise) is type(depthwise) is Conv2d
+            and pointwise.kernel_size == pointwise.geometry.stride == (1, 1)
+            and pointwise.padding == (0, 0)
+            and pointwise.geometry.groups == 1
+            and depthwise.geometry.groups == depthwise.in_channels == depthwise.out_channels
+        )
+
     def norm(self) -> float:
-        """The bound for the composed kernel P_oi D_i, or the product if that is smaller."""
+        """The bound for the composed kernel P_oi D_i, or the product if that is smaller; the
+        product where a factor was exchanged for something else."""
+        if not self._as_made():
+            return super().norm()
         with torch.no_grad():
             pointwise, depthwise = self.pointwise.weight, self.depthwise.weight
             kernel = pointwise * depthwise.transpose(0, 1)

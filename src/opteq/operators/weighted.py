@@ -21,24 +21,26 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass
 class _NormCache:
-    """The last norm and the weights it was computed for, compared by value.
+    """The last norm, and the weights and the setting it was computed for, compared by value.
 
     Version counters miss writes through `.data`; a stale norm would be a wrong certificate.
     """
 
     weight: Tensor | None = None
+    setting: object = None
     norm: float = math.nan
 
-    def get(self, weight: Tensor, compute: Callable[[Tensor], float]) -> float:
+    def get(self, weight: Tensor, setting: object, compute: Callable[[Tensor], float]) -> float:
         known = self.weight
         if (
             known is None
+            or self.setting != setting
             or (known.dtype, known.device) != (weight.dtype, weight.device)
             or not torch.equal(known, weight)
         ):
             finite = bool(weight.isfinite().all())
             self.norm = compute(weight) if finite else math.nan
-            self.weight = weight.detach().clone()
+            self.weight, self.setting = weight.detach().clone(), setting
         return self.norm
 
 
@@ -67,7 +69,7 @@ class WeightedOperator(LinearOperator):
             )
         if norm_bound is not None:
             positive("norm_bound", norm_bound)
-        self.norm_bound = norm_bound
+        self._norm_bound = norm_bound
         self._trained, self._scaled = trained, not trained
         self._weight_norm, self._raw_norm = _NormCache(), _NormCache()
         self.register_parameter("gain", None)
@@ -75,6 +77,25 @@ class WeightedOperator(LinearOperator):
             self.raw = nn.Parameter(weight)
         else:
             self.register_buffer("raw", weight)
+
+    @property
+    def norm_bound(self) -> float | None:
+        """What |W| is kept within; None for weights that are free, or taken as they are."""
+        return self._norm_bound
+
+    @norm_bound.setter
+    def norm_bound(self, value: float | None) -> None:
+        if value is not None and (not self._trained or self.gain is not None):
+            raise OptionError(
+                "Weights that are taken as they are, or have a gain, keep no norm bound.",
+                "Build the operator with norm_bound instead.",
+            )
+        self._norm_bound = None if value is None else positive("norm_bound", value)
+
+    @property
+    def norm_setting(self) -> object:
+        """What the norm depends on besides the weight."""
+        return None
 
     @abstractmethod
     def differentiable_norm(self, weight: Tensor) -> Tensor:
@@ -109,12 +130,14 @@ class WeightedOperator(LinearOperator):
                 # No norm, and no decomposition that could fail: the solve reports the samples.
                 return torch.tensor(math.nan, dtype=torch.float64)
             return self.differentiable_norm(self.raw)
-        norm = self._raw_norm.get(self.raw, lambda raw: float(self.differentiable_norm(raw)))
+        norm = self._raw_norm.get(
+            self.raw, self.norm_setting, lambda raw: float(self.differentiable_norm(raw))
+        )
         return torch.tensor(norm, dtype=torch.float64)
 
     def norm(self) -> float:
         with torch.no_grad():
-            return self._weight_norm.get(self.weight, self.tight_norm)
+            return self._weight_norm.get(self.weight, self.norm_setting, self.tight_norm)
 
     def norm_limit(self) -> float:
         if self.norm_bound is not None:

@@ -37,6 +37,11 @@ class Sum(Similarity):
 class _BoundSum(BoundSimilarity):
     def __init__(self, terms: list[BoundSimilarity]) -> None:
         self.terms = terms
+        self.state_is_known = any(term.state_is_known for term in terms)
+
+    def check(self, z: Tensor) -> None:
+        for term in self.terms:
+            term.check(z)
 
     def value(self, z: Tensor) -> Tensor:
         return reduce(add, (term.value(z) for term in self.terms))
@@ -49,7 +54,9 @@ class _BoundSum(BoundSimilarity):
         return lambda v: reduce(add, (product(v) for product in products))
 
     def zeros(self) -> Tensor:
-        states = [term.zeros() for term in self.terms]
+        # Terms that only guess follow those that know.
+        known = [term for term in self.terms if term.state_is_known] or self.terms[:1]
+        states = [term.zeros() for term in known]
         shapes = {tuple(state.shape[1:]) for state in states}
         if len(shapes) > 1:
             raise ShapeError(
@@ -88,6 +95,10 @@ class Scaled(Similarity):
 class _BoundScaled(BoundSimilarity):
     def __init__(self, inner: BoundSimilarity, factor: float) -> None:
         self.inner, self.factor = inner, factor
+        self.state_is_known = inner.state_is_known
+
+    def check(self, z: Tensor) -> None:
+        self.inner.check(z)
 
     def value(self, z: Tensor) -> Tensor:
         return self.factor * self.inner.value(z)

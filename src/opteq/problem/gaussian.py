@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 import torch
@@ -15,7 +17,7 @@ from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
 from opteq.operators.base import require_image
 from opteq.operators.memory import zeros
 from opteq.options import fraction, is_number, one_of, positive, strict_options
-from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, UNKNOWN, Curvature
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
@@ -27,6 +29,17 @@ from opteq.problem.similarity import (
 )
 
 Gamma = float | Tensor
+_MOVING: ContextVar[bool] = ContextVar("moving", default=False)
+
+
+@contextmanager
+def statistics_move() -> Iterator[None]:
+    """Let running averages follow the batches that are bound, as a layer's forward pass does."""
+    token = _MOVING.set(True)
+    try:
+        yield
+    finally:
+        _MOVING.reset(token)
 
 
 @strict_options
@@ -35,8 +48,9 @@ class GammaRule(nn.Module):
 
     The papers take the minimum over the batch (factor 0.2), which is unstable across seeds and lets
     a sample's answer depend on its batch; the mean is the default. In training M is that of the
-    batch, and a running average of it is kept; in evaluation the average is used, so that samples
-    stay independent.
+    batch; in evaluation it is a running average, so that samples stay independent. The average
+    moves with the solves of a layer in training, see `statistics_move`, and with nothing else:
+    looking at a problem does not change it.
     """
 
     running: Tensor
@@ -60,17 +74,18 @@ class GammaRule(nn.Module):
     def forward(self, distances: Tensor) -> Tensor:
         """gamma for a batch of |q_i|^2."""
         finite = distances[distances.isfinite()]
-        if self.training and finite.numel():
-            M = self._over_all_processes(
-                finite.mean() if self.statistic == "mean" else finite.min()
-            )
-            M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
+        if not self.training or not finite.numel():
+            return self.factor / self.running
+        M = finite.mean() if self.statistic == "mean" else finite.min()
+        moves = _MOVING.get()
+        M = self._over_all_processes(M) if moves else M
+        M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
+        if moves:
             # The first batch sets the average, later ones move it.
             weight = torch.where(self.batches == 0, 1.0, self.momentum).to(M)
             self.running.lerp_(M, weight)
             self.batches.add_(1)
-            return self.factor / M
-        return self.factor / self.running
+        return self.factor / M
 
     def _over_all_processes(self, M: Tensor) -> Tensor:
         """The statistic of the whole batch when several processes share it."""
@@ -149,8 +164,17 @@ class GaussianKernel(Similarity):
     def residual_norm_limit(self) -> float:
         """Bound of |AW|."""
 
+    def gamma_is_positive(self) -> bool:
+        """Whether gamma is a finite number above 0, without which no bound holds; training keeps it
+        so, hands may not."""
+        gamma = torch.as_tensor(self.gamma).detach()
+        return gamma.is_meta or (bool(gamma.isfinite().all()) and bool((gamma > 0).all()))
+
     def curvature(self) -> Curvature:
-        square = self.residual_norm_limit() ** 2
+        if not self.gamma_is_positive():
+            return UNKNOWN
+        limit = self.residual_norm_limit()
+        square = limit * limit
         return Curvature(-square, GAUSSIAN_BACKWARD * square)
 
     def zeros(self, u: Tensor) -> Tensor:

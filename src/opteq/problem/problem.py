@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import DtypeError, OptionError, ShapeError
+from opteq.errors import OptionError, ShapeError
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.penalty import Penalty, Step
-from opteq.problem.similarity import BoundSimilarity, Similarity, per_sample_sum
+from opteq.problem.similarity import BoundSimilarity, Similarity, per_sample_sum, require_alike
 
 
 class BoundProblem:
@@ -99,12 +99,15 @@ class Problem(nn.Module):
 
     def _bind(self, z: Tensor, u: Tensor) -> BoundProblem:
         bound = self.bind(u)
-        expected = bound.similarity.zeros()
-        if z.shape != expected.shape:
+        if bound.similarity.state_is_known:
+            expected = tuple(bound.similarity.zeros().shape)
+        else:
+            expected = (len(u), *z.shape[1:])
+        if tuple(z.shape) != expected:
             raise ShapeError(
-                f"z has shape {tuple(z.shape)}; for this u states have {tuple(expected.shape)}.",
+                f"z has shape {tuple(z.shape)}; for this u states have {expected}.",
                 "Give one state of that shape for each injection.",
             )
-        if z.dtype != expected.dtype and not torch.is_autocast_enabled(z.device.type):
-            raise DtypeError(f"z is {z.dtype}, u is {u.dtype}.", "Convert one of them.")
+        require_alike("z", z, u)
+        bound.similarity.check(z)
         return bound

@@ -27,6 +27,8 @@ class BoundSimilarity(ABC):
 
     fresh_gradient = False
     """Whether `gradient` returns memory that nothing else uses, so that it may be overwritten."""
+    state_is_known = True
+    """Whether `zeros` has the shape of states for certain, and has not guessed it from u."""
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:
@@ -39,6 +41,9 @@ class BoundSimilarity(ABC):
     @abstractmethod
     def zeros(self) -> Tensor:
         """The zero state: where solves start."""
+
+    def check(self, z: Tensor) -> None:  # noqa: B027
+        """Refuse a similarity that cannot be evaluated and differentiated at z."""
 
     @abstractmethod
     def select(self, index: Tensor) -> BoundSimilarity:
@@ -80,8 +85,6 @@ class Similarity(nn.Module):
     Similarities add and scale: `Linear(W) + 0.5 * Gaussian(V)`.
     """
 
-    _value_checked = False
-
     def value(self, z: Tensor, u: Tensor) -> Tensor:
         """S(z; u), one number a sample, from differentiable torch operations."""
         if type(self).bind is Similarity.bind:
@@ -95,11 +98,7 @@ class Similarity(nn.Module):
     def bind(self, u: Tensor) -> BoundSimilarity:
         """Fix the injection: what a solve works with."""
         check_injection(self, u)
-        bound = _Derived(freeze(self), u)
-        if not self._value_checked and len(u):
-            bound.refuse_flat_value()
-            self._value_checked = True
-        return bound
+        return _Derived(freeze(self), u)
 
     def curvature(self) -> Curvature:
         """Bounds of the Hessian of S for every z and u, whatever training does to the weights
@@ -151,6 +150,7 @@ class _Derived(BoundSimilarity):
 
     def __init__(self, similarity: Similarity, u: Tensor) -> None:
         self.similarity, self.u = similarity, u
+        self.state_is_known = type(similarity).zeros is not Similarity.zeros
 
     def value(self, z: Tensor) -> Tensor:
         value = self.similarity.value(z, self.u)
@@ -162,11 +162,18 @@ class _Derived(BoundSimilarity):
             )
         return value
 
-    def refuse_flat_value(self) -> None:
+    def check(self, z: Tensor) -> None:
         """Refuse a value from which no gradient in z can be derived: it would be taken for 0."""
+        if len(z) != len(self.u):
+            raise ShapeError(
+                f"z has {len(z)} samples, u {len(self.u)}.", "Give one state for each injection."
+            )
+        require_alike("z", z, self.u)
+        if not len(z):
+            return
         with torch.enable_grad():
-            leaf = self.zeros().requires_grad_()
-            value = self.value(leaf).sum()
+            leaf = z.detach()[:1].clone().requires_grad_()
+            value = _Derived(self.similarity, self.u[:1]).value(leaf).sum()
             slope = None
             if value.requires_grad:
                 (slope,) = torch.autograd.grad(value, leaf, allow_unused=True)
@@ -182,7 +189,20 @@ class _Derived(BoundSimilarity):
         return torch.func.grad(lambda state: self.value(state).sum())(z)
 
     def zeros(self) -> Tensor:
-        return self.similarity.zeros(self.u)
+        zero = self.similarity.zeros(self.u)
+        try:
+            self.check(zero)
+        except (RuntimeError, ShapeError) as error:
+            if self.state_is_known:
+                raise
+            name, shape = type(self.similarity).__name__, tuple(zero.shape[1:])
+            line = " ".join(str(error).split())[:120]
+            raise ShapeError(
+                f"{name}.value does not take states of shape {shape}, guessed from u ({line}).",
+                f"Give {name} the method `def zeros(self, u): return u.new_zeros(len(u), ...)` "
+                "with the shape of its states, or give the solve a z0.",
+            ) from None
+        return zero
 
     def select(self, index: Tensor) -> _Derived:
         return _Derived(self.similarity, self.u[index])
@@ -228,6 +248,14 @@ def check_injection(module: nn.Module, u: Tensor) -> None:
                 f"The weights are {weight.dtype} and the injection u is {u.dtype}.",
                 f"Convert one: layer.to({u.dtype}) or u.to({weight.dtype}).",
             )
+
+
+def require_alike(name: str, z: Tensor, u: Tensor) -> None:
+    """Refuse a state on another device or of another dtype than the injection."""
+    if z.device != u.device:
+        raise DeviceError(f"{name} is on {z.device}, u on {u.device}.", "Move one of them.")
+    if z.dtype != u.dtype and not torch.is_autocast_enabled(u.device.type):
+        raise DtypeError(f"{name} is {z.dtype}, u is {u.dtype}.", "Convert one of them.")
 
 
 def per_sample_sum(x: Tensor) -> Tensor:

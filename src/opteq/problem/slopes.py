@@ -40,9 +40,13 @@ class Slopes(NamedTuple):
 def sampled_slopes(
     function: Callable[[Tensor], Tensor], device: torch.device | str = "cpu"
 ) -> Slopes:
-    """Of an elementwise function, which is given float64; a module is copied to it first."""
+    """Of an elementwise function, which is given float64; a module is copied to it first. One with
+    a number for each entry of a state is tried for all of them."""
+    shape: tuple[int, ...] = ()
     if isinstance(function, nn.Module):
         function = copy.deepcopy(function).double()
+        own = {tuple(t.shape) for t in (*function.parameters(), *function.buffers()) if t.ndim}
+        shape = next(iter(own)) if len(own) == 1 else ()
     near = torch.linspace(-20, 20, 8001, dtype=torch.float64)
     far = torch.linspace(-1000, 1000, 2001, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
@@ -50,12 +54,14 @@ def sampled_slopes(
     beside = places + torch.logspace(-7, -1, 7, dtype=torch.float64)
     pairs = [(near[:-1], near[1:]), (far[:-1], far[1:]), (places.expand_as(beside), beside)]
     left, right = (torch.cat([p[i].flatten() for p in pairs]).to(device) for i in range(2))
-    images = [function(y) for y in (left, right)]
+    left, right = (y.view(-1, *[1] * len(shape)).expand(-1, *shape) for y in (left, right))
+    images = [function(y.clone()) for y in (left, right)]
     if any(s.shape != left.shape for s in images):
         return Slopes(0.0, 0.0, 0.0, 0.0, False, len(left))
     few = slice(None, None, 997)
-    alike = torch.allclose(function(left[few]), images[0][few], equal_nan=True)
-    slopes = (images[1] - images[0]).double() / (right - left)
+    alike = torch.allclose(function(left[few].clone()), images[0][few], equal_nan=True)
+    slopes = ((images[1] - images[0]).double() / (right - left)).flatten()
+    left = left.flatten()
     # NaN is taken for the least and for the largest, and compares with nothing.
     low, high = slopes.argmin(), slopes.argmax()
     return Slopes(

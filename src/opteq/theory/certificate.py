@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError
+from opteq.equilibrium.base import EquilibriumMap, State, as_tuple
+from opteq.equilibrium.chain import Chain
+from opteq.equilibrium.proximal import Proximal
+from opteq.equilibrium.unit import Unit
+from opteq.errors import OptionError, ShapeError
 from opteq.layer import Equilibrium, evaluating
 from opteq.models.bounded import BoundedHead
-from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Single
+from opteq.models.classifier import Body, Classifier, Network, Parallel, PooledHead, Single
+from opteq.problem import Gaussian, Linear, PatchGaussian
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.theory.claim import Certificate, Claim
 from opteq.theory.layers import (
@@ -22,7 +28,7 @@ from opteq.theory.layers import (
     nothing_known,
     sampled_penalties,
 )
-from opteq.theory.modules import module_lipschitz, pooling_norm, unbounded
+from opteq.theory.modules import head_lipschitz, keeps_size, module_lipschitz, unbounded
 from opteq.theory.rates import rate_claims
 from opteq.theory.trust import unaltered
 
@@ -82,7 +88,7 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
             f"strong convexity of G; Gaussian: 1 - {GAUSSIAN_BACKWARD:.4f} |W|^2 |H|^2",
         ),
     ]
-    claims += rate_claims(layer.map, found, layer.solver.tol)
+    claims += rate_claims(layer, found)
     claims += _premises([layer], [found])
     return Certificate(found.contraction, found.unique, found.lipschitz, tuple(claims))
 
@@ -123,18 +129,22 @@ def _premises(layers: Sequence[Equilibrium], found: Sequence[LayerBounds]) -> li
 
 def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
     layers = [m for m in model.modules() if isinstance(m, Equilibrium)]
-    inputs: Sequence[Shape | None] = [None] * len(layers)
+    inputs: list[Shape | None] = [None] * len(layers)
     if not layers:
         raise OptionError(
             f"{type(model).__name__} has no equilibrium.", "Certify a model of the family."
         )
-    features = None
+    flow, body = None, []
     known = unaltered(model, Classifier)
-    if known and image_shape is not None:
+    if known:
         assert isinstance(model, Classifier)
-        features = _features(model, image_shape)
-        parts = model.body.parts(features)
-        layers, inputs = [p[0] for p in parts], [tuple(p[1].shape[1:]) for p in parts]
+        body = model.body.equilibria()
+        # Those of the body first, in its order; then what a user has put elsewhere.
+        layers = [*body, *(layer for layer in layers if layer not in body)]
+        inputs = [None] * len(layers)
+        if image_shape is not None:
+            flow = _follow(model, image_shape)
+            inputs[: len(body)] = [tuple(u.shape[1:]) for u in flow.injections]
     found = [_bounds(layer, shape) for layer, shape in zip(layers, inputs, strict=True)]
     contraction = max(part.contraction for part in found)
     unique = all(part.unique for part in found)
@@ -155,7 +165,7 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
     lipschitz = math.inf
     if known:
         assert isinstance(model, Classifier)
-        lipschitz = _through(model, found, features, claims)
+        lipschitz = _through(model, found[: len(body)], flow, claims)
     claims.append(
         Claim(
             "image to logits, Lipschitz",
@@ -166,31 +176,52 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
         )
     )
     worst = max(range(len(found)), key=lambda i: found[i].contraction)
-    claims += rate_claims(layers[worst].map, found[worst], layers[worst].solver.tol)
+    claims += rate_claims(layers[worst], found[worst])
     claims += _premises(layers, found)
     return Certificate(contraction, unique, lipschitz, tuple(claims))
 
 
-def _features(model: Classifier, image_shape: Shape) -> Tensor:
-    """Zeros of the stem's output."""
-    return torch.zeros_like(model.stem(model.pixel_mean.new_zeros(1, *image_shape)))
+class _Flow(NamedTuple):
+    """An image of zeros on its way through a model."""
+
+    features: Tensor
+    injections: list[Tensor]
+    states: list[State]
+    pooled: tuple[int, int]
+    """Height and width of what the head pools."""
+
+
+def _follow(model: Classifier, image_shape: Shape) -> _Flow:
+    """Shapes as they are, whatever modules a user has put in: norms of pooling and copying follow
+    from them."""
+    try:
+        features = model.stem(model.pixel_mean.new_zeros(1, *image_shape))
+        parts = model.body.parts(torch.zeros_like(features))
+        states = [layer.map.bind(u).start() for layer, u in parts]
+        fused = model.norm(model.body.fuse(states, features.shape[-1]))
+        pooled = fused.shape[-2], fused.shape[-1]
+    except (RuntimeError, IndexError, ValueError) as error:
+        line = " ".join(str(error).split())[:160]
+        raise ShapeError(
+            f"The model does not take images of shape {tuple(image_shape)}: {line}",
+            "Give input_shape=(channels, height, width) of the images it is for.",
+        ) from None
+    return _Flow(features, [u for _, u in parts], states, pooled)
 
 
 def _through(
-    model: Classifier, found: list[LayerBounds], features: Tensor | None, claims: list[Claim]
+    model: Classifier, found: list[LayerBounds], flow: _Flow | None, claims: list[Claim]
 ) -> float:
     pixels = float((1 / model.pixel_std).abs().max())
-    stem = module_lipschitz(model.stem)
-    norm, head = module_lipschitz(model.norm), module_lipschitz(model.head)
-    reach, size = _reach(model, found, features)
-    if unaltered(model.head, PooledHead, BoundedHead):
-        head *= pooling_norm(size, model.head.grid)  # type: ignore[arg-type]
+    stem, norm = module_lipschitz(model.stem), module_lipschitz(model.norm)
+    head = head_lipschitz(model.head, None if flow is None else flow.pooled)
+    reach = _reach(model.body, found, flow)
     fusion = next((p.how for p in found if not math.isfinite(p.lipschitz)), found[0].how)
     rows = (
         ("stem", pixels * stem, unbounded(model.stem) or "evaluation mode", "norms of its parts"),
         ("injections, equilibria, fusion", reach, fusion[0], fusion[2]),
         ("normalisation", norm, unbounded(model.norm) or "evaluation mode", "largest scale"),
-        ("head", head, unbounded(model.head), "norm of its matrix and of pooling"),
+        ("head", head, _of_head(model, flow), "norm of its matrix and of pooling"),
     )
     for name, value, condition, reference in rows:
         claims.append(
@@ -200,34 +231,56 @@ def _through(
     return 0.0 if 0.0 in factors else math.prod(factors)
 
 
-def _reach(
-    model: Classifier, found: list[LayerBounds], features: Tensor | None
-) -> tuple[float, tuple[int, int] | None]:
-    """From the stem's features to the fused ones, and the height and width of these."""
-    body = model.body
-    size = None if features is None else (features.shape[-2], features.shape[-1])
+def _of_head(model: Classifier, flow: _Flow | None) -> str:
+    if flow is None and unaltered(model.head, PooledHead, BoundedHead):
+        return "for any size" if model.head.grid == 1 else "needs input_shape"
+    return unbounded(model.head)
+
+
+def _reach(body: Body, found: list[LayerBounds], flow: _Flow | None) -> float:
+    """From the stem's features to the fused ones. The mean over r x r places has norm 1/r, its
+    copies over r x r places norm r."""
     if unaltered(body, Parallel):
         assert isinstance(body, Parallel)
-        scales = []
-        for injection, side, part in zip(body.injections, body.sides, found, strict=True):
-            # The mean over r x r places has norm 1/r; its copies over r x r places norm r.
-            down = side / max(body.sides)
+        total = 0.0
+        for i, (injection, part) in enumerate(zip(body.injections, found, strict=True)):
+            down = body.sides[i] / max(body.sides)
+            side = _state_side(body, i, flow)
+            if side is None:
+                return math.inf
             across = body.common_side / side
-            scales.append(down * module_lipschitz(injection) * part.lipschitz * across)
-        if size is not None:
-            size = size[0] * body.common_side // size[1], body.common_side
-        return sum(scales) / len(scales), size
+            total += down * module_lipschitz(injection) * part.lipschitz * across
+        return total / len(found)
     if not unaltered(body, Single) or len(found) != 1:
-        return math.inf, size
+        return math.inf
     assert isinstance(body, Single)
     layer = found[0]
-    if body.mix is not None:
-        return math.inf, size
+    if body.mix is not None or not math.isfinite(layer.lipschitz):
+        return math.inf
+    if flow is None:
+        plain = len(layer.parts) == 1 and _same_size(body.layer.map)
+        return layer.lipschitz if plain else math.inf
+    copies = [flow.features.shape[-1] / part.shape[-1] for part in as_tuple(flow.states[0])]
     if len(layer.parts) == 1:
-        return layer.lipschitz, size
-    if features is None:
-        return math.inf, size
-    states = body.layer.map.bind(features).start()
-    copies = [features.shape[-1] / part.shape[-1] for part in states]
+        return layer.lipschitz * copies[0]
     total = layer.fused(copies)
-    return total / len(layer.parts) if body.fusion == "average" else total, size
+    return total / len(layer.parts) if body.fusion == "average" else total
+
+
+def _state_side(body: Parallel, i: int, flow: _Flow | None) -> int | None:
+    """The width of a branch's state; without an image it is known if nothing changes sizes."""
+    if flow is not None:
+        return as_tuple(flow.states[i])[0].shape[-1]
+    same = keeps_size(body.injections[i]) and _same_size(body.equilibria()[i].map)
+    return body.sides[i] if same else None
+
+
+def _same_size(map: EquilibriumMap) -> bool:
+    """Whether states are as high and wide as what is injected."""
+    if isinstance(map, Chain):
+        units = cast(list[Unit], list(map.units))
+        return all(keeps_size(u.operator) and keeps_size(u.injection) for u in units)
+    similarity = map.problem.similarity if isinstance(map, Proximal) else None
+    if isinstance(similarity, (Gaussian, PatchGaussian)):
+        return keeps_size(similarity.operator)
+    return isinstance(similarity, Linear)

@@ -13,9 +13,10 @@ from opteq.equilibrium.chain import Chain
 from opteq.evaluate.findings import Table
 from opteq.evaluate.saliency import gates_of
 from opteq.models.classifier import Classifier
+from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
 from opteq.theory.kappa import convolution_of, similarity_bounds
-from opteq.theory.modules import module_lipschitz
+from opteq.theory.modules import head_matrix, module_lipschitz
 from opteq.theory.propositions import Bound, lipschitz_bound, margin_bound, remark_1, remark_2
 from opteq.theory.robustness import lead
 from opteq.theory.stretch import precise, stretch
@@ -77,7 +78,9 @@ def _norms(model: Classifier, subject: Subject, samples: int, margin: float) -> 
     chain = isinstance(layer.map, Chain)  # whose injection is inside
     solution = layer.solve(subject.features if chain else subject.injection(subject.features))
     z = as_tuple(solution.state)[0]
-    U, head = module_lipschitz(subject.injection), module_lipschitz(model.head)
+    matrix = head_matrix(model.head)
+    head = math.inf if matrix is None else float(dense_norm(matrix))
+    U = module_lipschitz(subject.injection)
     mu, B = max(W, U, head), max(length(subject.features), length(z))
     modules = {
         *layer.map.parameters(),

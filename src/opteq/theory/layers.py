@@ -21,6 +21,7 @@ from opteq.gradient import Unrolled
 from opteq.layer import Equilibrium
 from opteq.problem import Gaussian, Linear, PatchGaussian, Penalty
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
+from opteq.problem.gaussian import GaussianKernel
 from opteq.solve import Picard
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz
@@ -79,7 +80,7 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
     """`input_shape` is that of the layer's input without its batch: bounds for branches at several
     scales depend on it. Of a map that does not do what its bounds were written for nothing is
     known."""
-    found = distrusted(map)
+    found = distrusted(map) or _out_of_range(map)
     if found is None:
         found = next(filter(None, (_not_a_prox(p) for p in _penalties(map))), None)
     if found is not None:
@@ -90,15 +91,31 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
     return rules.get(type(map), _other)(map)
 
 
+def _out_of_range(map: EquilibriumMap) -> str | None:
+    """Numbers with which no bound holds: constructors and training keep them out, hands may not."""
+    for tensor in (*map.parameters(), *map.buffers()):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            return "weights that are not finite"
+    for module in map.modules():
+        if isinstance(module, GaussianKernel) and not module.gamma_is_positive():
+            return "a gamma that is not above 0"
+    if isinstance(map, Monotone) and not map.modulus > 0:
+        return "a modulus that is not above 0"
+    return None
+
+
 def _penalties(map: EquilibriumMap) -> list[Penalty]:
     return [module for module in map.modules() if isinstance(module, Penalty)]
 
 
 def _not_a_prox(penalty: Penalty) -> str | None:
-    slopes = slopes_of(penalty)
+    name = type(penalty).__name__
+    try:
+        slopes = slopes_of(penalty)
+    except RuntimeError as error:
+        return f"{name} cannot be sampled ({str(error).splitlines()[0][:60]})"
     if slopes.proximal:
         return None
-    name = type(penalty).__name__
     if not slopes.elementwise:
         return f"{name} is not elementwise"
     return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, and is no prox"
@@ -180,9 +197,17 @@ def as_computed(layer: Equilibrium, bounds: LayerBounds) -> LayerBounds:
     assert isinstance(rule, Unrolled)
     assert isinstance(solver, Picard)
     factor = 1 - solver.damping + solver.damping * bounds.contraction
-    total = solver.damping * bounds.pushed * sum(factor**k for k in range(rule.steps))
+    total = solver.damping * bounds.pushed * _geometric(factor, rule.steps)
     how = (f"{rule.steps} applications from 0", True, "sum of their constants")
     return replace(bounds, driven=total, how=how)
+
+
+def _geometric(factor: float, terms: int) -> float:
+    """1 + factor + ... + factor^(terms - 1)."""
+    total = 0.0
+    for _ in range(terms):
+        total = 1 + factor * total
+    return total
 
 
 def _proximal(map: Proximal) -> LayerBounds:
@@ -210,7 +235,7 @@ def _curvature(map: Proximal) -> Curvature:
     known, w = map.curvature(), _weight_norm(map)
     if w is None:
         return known
-    square = w**2
+    square = w * w
     own = (
         Curvature(0.0, square)
         if type(map.problem.similarity) is Linear
@@ -252,7 +277,8 @@ def _pushed(map: Proximal) -> float:
     if type(similarity) is Gaussian:
         return similarity.operator.norm()
     if type(similarity) is PatchGaussian:
-        return similarity.operator.norm() * similarity.projection.norm() ** 2
+        projection = similarity.projection.norm()
+        return similarity.operator.norm() * projection * projection
     return math.inf
 
 
@@ -285,7 +311,7 @@ def _branches(map: Branches, input_shape: Shape | None) -> LayerBounds:
     shapes = None if input_shape is None else _state_shapes(map, input_shape)
     slopes = map.coupling.slopes(len(branches), shapes)
     rows = slopes.size.sum(1).tolist()
-    contraction = max(w**2 * row for w, row in zip(norms, rows, strict=True))
+    contraction = max(w * w * row for w, row in zip(norms, rows, strict=True))
     w = torch.tensor(norms, dtype=torch.float64)
     upward = slopes.upward * w[:, None] * w
     known = bool(upward.isfinite().all())
@@ -335,12 +361,13 @@ def _each(N: Tensor, w: Tensor, injected: list[float]) -> tuple[float, ...] | No
 
 
 def _state_shapes(map: Branches, input_shape: Shape) -> list[Shape]:
-    weight = next(itertools.chain(map.parameters(), map.buffers()))
+    weight = next(itertools.chain(map.parameters(), map.buffers()), torch.zeros(()))
     return map.bind(weight.new_zeros(1, *input_shape)).shapes()
 
 
 def _monotone(map: Monotone) -> LayerBounds:
-    contraction = abs(1 - map.modulus) + map.symmetric.norm() ** 2 + 2 * map.skew.norm()
+    symmetric = map.symmetric.norm()
+    contraction = abs(1 - map.modulus) + symmetric * symmetric + 2 * map.skew.norm()
     return LayerBounds(
         contraction=contraction,
         where="|W| and the activation is 1-Lipschitz",

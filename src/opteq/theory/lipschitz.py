@@ -36,6 +36,8 @@ from opteq.problem.curvature import GAUSSIAN_BACKWARD
 # Rounding of the formulas in float64, far above what they lose.
 _ROUNDING = 1 + 1e-9
 _ROUNDS = 200
+# Squares of smaller numbers leave the range of float64.
+_TINY = 1e-100
 
 
 def sector_lipschitz(w: float, a: float = 1.0, b: float = GAUSSIAN_BACKWARD) -> float:
@@ -47,8 +49,11 @@ def sector_lipschitz(w: float, a: float = 1.0, b: float = GAUSSIAN_BACKWARD) -> 
     _check(w)
     if w == 0:
         return 0.0
-    if b * w**2 >= 1:
+    if b * w * w >= 1:
         return math.inf
+    if w < _TINY:
+        # w / (1 - b w^2), which for all that float64 tells is w.
+        return w * _ROUNDING
     # D is positive from here on; as tau grows the bound grows like tau.
     least = w**2 / ((1 + a * w**2) * (1 - b * w**2))
     low, high = math.log(least * (1 + 1e-12)), math.log(least + 1e3)
@@ -91,8 +96,11 @@ def gaussian_lipschitz(w: float, *, parts: bool = True) -> float:
     """
     _check(w)
     b = GAUSSIAN_BACKWARD
-    if b * w**2 >= 1:
+    if b * w * w >= 1:
         return math.inf
+    if w < _TINY:
+        # w / (1 - b w^2), which for all that float64 tells is w.
+        return w * _ROUNDING
     bounds = [sector_lipschitz(w), w / (1 - b * w**2)]
     if not parts:
         bounds.append(w * max(1.0, 1 / (1 / b - w**2)))

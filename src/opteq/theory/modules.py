@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
 from opteq.models.classifier import PooledHead, Stem
-from opteq.operators import LinearOperator
+from opteq.operators import Dense, LinearOperator
 from opteq.operators.convolution import Conv2d
 from opteq.operators.spectral import dense_norm
 from opteq.theory.trust import brings, distrusted, unaltered
@@ -34,7 +34,7 @@ def module_lipschitz(module: nn.Module) -> float:
         found = module.norm() if distrusted(module) is None else math.inf
     elif unaltered(module, *_KNOWN):
         found = _KNOWN[type(module)](module)
-    elif unaltered(module, type(module)) and brings(module, "lipschitz", "forward"):
+    elif brings(module, "lipschitz", "forward") and distrusted(module) is None:
         found = float(module.lipschitz())  # type: ignore[operator]
     else:
         found = math.inf
@@ -66,13 +66,53 @@ def _axis_norm(side: int, grid: int) -> float:
 
 
 def _chain(module: nn.Module) -> float:
-    factors = [module_lipschitz(layer) for layer in module.children()]
+    # Not children(), which has a module that is used twice once.
+    factors = [module_lipschitz(layer) for layer in module._modules.values() if layer is not None]
     # 0 * inf: what is cut off does not matter.
     return 0.0 if 0.0 in factors else math.prod(factors)
 
 
+def head_matrix(head: nn.Module) -> Tensor | None:
+    """The matrix that gives the logits, of a head that is nothing else but pooling and bias."""
+    if unaltered(head, nn.Linear, PooledHead):
+        return head.weight.detach()  # type: ignore[operator, union-attr]
+    if unaltered(head, BoundedHead):
+        operator = head.operator
+        if type(operator) is Dense and distrusted(operator) is None:
+            return operator.weight.detach()
+    return None
+
+
+def head_lipschitz(head: nn.Module, size: tuple[int, int] | None) -> float:
+    """Of a head for features of this size, or of any."""
+    if not unaltered(head, PooledHead, BoundedHead):
+        return module_lipschitz(head)
+    matrix = head_matrix(head)
+    if matrix is None or not bool(matrix.isfinite().all()):
+        return math.inf
+    return float(dense_norm(matrix)) * pooling_norm(size, head.grid)  # type: ignore[arg-type]
+
+
+def keeps_size(module: nn.Module) -> bool:
+    """Whether images are known to keep their height and width."""
+    if unaltered(module, *_CHAINS):
+        return all(keeps_size(part) for part in module.children())
+    if isinstance(module, Bounded):
+        return keeps_size(module.operator)
+    if type(module) in (Conv2d, nn.Conv2d):
+        stride = module.geometry.stride if isinstance(module, Conv2d) else module.stride
+        same = tuple(n - 1 for n in module.kernel_size)  # type: ignore[union-attr]
+        padding = module.padding
+        return tuple(stride) == (1, 1) and tuple(2 * p for p in padding) == same  # type: ignore
+    return unaltered(module, nn.ReLU, nn.Identity, nn.Tanh, SortedPairs, nn.Dropout, nn.BatchNorm2d)
+
+
 def _dense(module: nn.Module) -> float:
     return float(dense_norm(module.weight.detach()))  # type: ignore[operator, union-attr]
+
+
+def _head(module: nn.Module) -> float:
+    return head_lipschitz(module, None)
 
 
 def _operator(module: nn.Module) -> float:
@@ -118,9 +158,9 @@ _KNOWN: dict[type, Callable[[Any], float]] = {
     **dict.fromkeys((nn.ReLU, nn.Identity, nn.Flatten, nn.Tanh, SortedPairs), _one),
     nn.Dropout: _dropout,
     nn.Linear: _dense,
-    PooledHead: _dense,
+    PooledHead: _head,
     nn.Conv2d: _convolution,
     nn.BatchNorm2d: _batch_norm,
     Bounded: _operator,
-    BoundedHead: _operator,
+    BoundedHead: _head,
 }

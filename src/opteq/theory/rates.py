@@ -19,9 +19,12 @@ from __future__ import annotations
 import math
 
 from opteq.equilibrium.base import EquilibriumMap
-from opteq.equilibrium.branches import Branches
+from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.proximal import Proximal
+from opteq.layer import Equilibrium
+from opteq.problem.curvature import largest
+from opteq.solve import ForwardBackward, Picard
 from opteq.theory.claim import Claim
 from opteq.theory.layers import LayerBounds
 
@@ -32,7 +35,7 @@ def plain_evaluations(rate: float, error: float) -> float:
     >>> plain_evaluations(0.5, 1e-3), plain_evaluations(1.0, 1e-3)
     (11.0, inf)
     """
-    if rate >= 1:
+    if rate >= 1 or error <= 0:
         return math.inf
     return 2.0 if rate <= 0 else 1.0 + math.ceil(math.log(error) / math.log(rate))
 
@@ -45,8 +48,10 @@ def safeguarded_evaluations(rate: float, error: float) -> float:
     """
     if rate >= 1:
         return math.inf
-    left = error * (1 - rate) / (1 + rate)
-    return 1.0 + 2 * math.ceil(math.log(left) / math.log((1 + rate) / 2))
+    left, gain = error * (1 - rate) / (1 + rate), math.log((1 + rate) / 2)
+    if gain == 0 or left == 0:
+        return math.inf
+    return 1.0 + 2 * math.ceil(math.log(left) / gain)
 
 
 def adjoint_products(condition: float, tolerance: float) -> float:
@@ -61,40 +66,57 @@ def adjoint_products(condition: float, tolerance: float) -> float:
     return 1.0 if rate <= 0 else float(math.ceil(math.log(tolerance / 2) / math.log(rate)))
 
 
-def forward_backward_rate(map: EquilibriumMap, bounds: LayerBounds) -> float | None:
-    """The factor by which plain forward-backward steps contract; None where they do not apply."""
-    m, L = bounds.convexity, bounds.smoothness
-    if not isinstance(map, (Proximal, Monotone)) or not m > 0 or not math.isfinite(L):
+def forward_backward_rate(map: EquilibriumMap) -> float | None:
+    """The factor by which plain forward-backward steps contract with the step that the solver
+    takes, which it chooses by the norm bounds and not by the norms that the weights have; None
+    where they do not apply."""
+    if type(map) is Monotone:
+        m, L = map.modulus, map.lipschitz()
+        return math.sqrt(max(0.0, 1 - (m / L) ** 2)) if math.isfinite(L) else None
+    curvature = map.curvature()
+    m, L = 1 - largest(curvature.high), largest(curvature.smoothness)
+    if type(map) is not Proximal or not m > 0 or not math.isfinite(L):
         return None
-    return math.sqrt(max(0.0, 1 - (m / L) ** 2)) if isinstance(map, Monotone) else (L - m) / (L + m)
+    return (L - m) / (L + m)
 
 
-def rate_claims(map: EquilibriumMap, bounds: LayerBounds, tolerance: float) -> list[Claim]:
-    """One for each solver that is sure to converge, to a relative residual of `tolerance`."""
-    if not 0 < tolerance < 1:
-        return []
+def rate_claims(layer: Equilibrium, bounds: LayerBounds) -> list[Claim]:
+    """One for each solver that is sure to converge, to the layer's tolerance, from z = 0. The
+    layer's own solver with its own settings, others with those they have by default."""
+    hidden, chosen, tolerance = layer.map, layer.solver, layer.solver.tol
+    starts_elsewhere = isinstance(hidden, Chain) and hidden.start_at == "features"
     c, claims = bounds.contraction, []
+    if not 0 < tolerance < 1 or starts_elsewhere or math.isnan(c):
+        return []
     error = tolerance / (1 + c + c * tolerance)
     contenders: list[tuple[str, float, bool]] = []
+    # Branches contract in the norm of the largest, which is at least the 2-norm / sqrt(branches).
+    parts = len(bounds.parts)
     if c < 1:
-        contenders.append(("Picard", c, False))
-        if not isinstance(map, Branches):  # which contract in another norm than the safeguard's
-            contenders.append(("Anderson, Broyden", c, True))
-    rate = forward_backward_rate(map, bounds)
-    if rate is not None:
+        damping = chosen.damping if isinstance(chosen, Picard) else 1.0
+        contenders.append(("Picard", 1 - damping + damping * c, False))
+    # Safeguards go by what the norm bounds promise.
+    if parts == 1 and c < 1:
+        promised = largest(hidden.curvature().contraction)
+        if promised < 1:
+            contenders.append(("Anderson, Broyden", max(c, promised), True))
+    rate = forward_backward_rate(hidden) if bounds.convexity > 0 else None
+    stepped = isinstance(chosen, ForwardBackward) and chosen.step is not None
+    if rate is not None and not stepped:
         contenders += [("ForwardBackward, plain", rate, False), ("ForwardBackward", rate, True)]
     for solver, q, safeguarded in contenders:
-        steps = (safeguarded_evaluations if safeguarded else plain_evaluations)(q, error)
+        count = safeguarded_evaluations if safeguarded else plain_evaluations
+        steps = count(q, error / math.sqrt(parts))
         claims.append(
             Claim(
                 f"{solver}: evaluations to {tolerance:g}",
                 steps,
                 f"start at 0, rate {q:.4g} below 1",
-                q < 1,
+                math.isfinite(steps),
                 "safeguard" if safeguarded else "linear convergence",
             )
         )
-    if isinstance(map, Monotone):
+    if type(hidden) is Monotone:
         m, L = bounds.convexity, bounds.smoothness
         q = math.sqrt(max(0.0, 1 - 4 * m / (1 + L) ** 2))
         claims.append(
@@ -106,8 +128,9 @@ def rate_claims(map: EquilibriumMap, bounds: LayerBounds, tolerance: float) -> l
                 "Lions and Mercier 1979, reflected point",
             )
         )
-    if isinstance(map, Proximal) and bounds.convexity > 0 and math.isfinite(bounds.smoothness):
-        condition = bounds.smoothness / bounds.convexity
+    if type(hidden) is Proximal and bounds.convexity > 0 and math.isfinite(bounds.smoothness):
+        # Where the prox is flat the system is the identity.
+        condition = max(1.0, bounds.smoothness) / min(1.0, bounds.convexity)
         claims.append(
             Claim(
                 f"conjugate gradients: products for a gradient to {tolerance:g}",

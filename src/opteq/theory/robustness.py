@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,11 @@ from torch import Tensor, nn
 from opteq.errors import OptionError
 from opteq.evaluate.attack import rules_for, strongest_l2, withstands
 from opteq.layer import Equilibrium
-from opteq.models.bounded import BoundedHead
-from opteq.models.classifier import Network, PooledHead, is_right
+from opteq.models.classifier import Classifier, Network, is_right
+from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
-from opteq.theory.modules import module_lipschitz
+from opteq.theory.modules import head_matrix
 from opteq.theory.stretch import precise, stretch
-from opteq.theory.trust import unaltered
 
 Progress = Callable[[int], object]
 # Images from which the largest stretch is looked for.
@@ -85,13 +84,13 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
     whose logits have the constant `lipschitz` by its certificate; that constant itself where the
     last layer is not one matrix."""
     head = getattr(model, "head", None)
-    if not isinstance(head, nn.Module) or not unaltered(head, BoundedHead, PooledHead, nn.Linear):
+    matrix = head_matrix(head) if isinstance(head, nn.Module) else None
+    if matrix is None or not math.isfinite(lipschitz) or not bool(matrix.any()):
         return lipschitz
-    if not 0 < module_lipschitz(head) < math.inf:
-        return lipschitz
-    weight = head.operator.weight if isinstance(head, BoundedHead) else cast(Tensor, head.weight)
-    rows = weight.detach().double()
-    return lipschitz * torch.cdist(rows, rows) / module_lipschitz(head)
+    rows = matrix.double()
+    # Differences, not products, in which close rows would cancel.
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    return lipschitz * distances / dense_norm(rows)
 
 
 @torch.no_grad()
@@ -109,19 +108,21 @@ class _Exact(NamedTuple):
 
 def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     """Certified radii, and which images are right and which are solved."""
-    slopes = margin_lipschitz(model, certificate(model, input_shape=tuple(x.shape[1:])).lipschitz)
+    # The certificate is that of the twin whose answers it is for.
     exact = precise(model, tol=1e-8)
-    layers = [layer for layer in exact.modules() if isinstance(layer, Equilibrium)]
-    for layer in layers:
-        layer.solver = replace(layer.solver, on_failure="ignore")
+    found = certificate(exact, input_shape=tuple(x.shape[1:]))
+    slopes = margin_lipschitz(exact, found.lipschitz)
+    for layer in exact.modules():
+        if isinstance(layer, Equilibrium):
+            layer.solver = replace(layer.solver, on_failure="ignore")
+    layers = exact.body.equilibria() if isinstance(exact, Classifier) else []
+    steps = {i for i, layer in enumerate(layers) if layer.gradient.is_forward_pass}
     logits, solved = [], []
     for part in x.split(100):
         output = exact.run(part.double())
         # Layers that are so many steps are what they are, converged or not.
         needed = [
-            solution.converged
-            for layer, solution in zip(layers, output.solutions, strict=True)
-            if not layer.gradient.is_forward_pass
+            solution.converged for i, solution in enumerate(output.solutions) if i not in steps
         ]
         reached = output.logits.isfinite().all(1)
         logits.append(output.logits)
@@ -172,7 +173,7 @@ def robust_accuracy(
     if not radii or any(not r > 0 for r in radii):
         raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
     radii = sorted(radii)
-    lipschitz = certificate(model).lipschitz
+    lipschitz = certificate(precise(model)).lipschitz
     found: list[_Exact] = []
     held, count, largest = [0] * len(radii), 0, None
     for x, labels in batches:

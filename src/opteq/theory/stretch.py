@@ -62,7 +62,7 @@ def precise(module: Module, *, tol: float = 1e-10, max_steps: int = 1000) -> Mod
     twin = copy.deepcopy(module).double().eval()
     for layer in twin.modules():
         if isinstance(layer, Equilibrium) and not layer.gradient.is_forward_pass:
-            layer.solver = replace(layer.solver, tol=tol, max_steps=max_steps)
+            layer.solver = replace(layer.solver, tol=tol, atol=0.0, max_steps=max_steps)
             layer.gradient = Implicit()
     return twin
 

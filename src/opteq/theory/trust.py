@@ -7,14 +7,14 @@ result, so everything is taken for unknown that is not seen to be as its bound e
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch
 from opteq.equilibrium.unit import Affine, Unit
 from opteq.layer import Equilibrium
 from opteq.operators import LinearOperator
-from opteq.problem import Coupling, Penalty, Problem, Similarity
+from opteq.problem import Coupling, GammaRule, Penalty, Problem, Similarity
 from opteq.problem.penalties import (
     ELU,
     Box,
@@ -28,20 +28,18 @@ from opteq.problem.penalties import (
 from opteq.problem.regularizer import InsideMap, Regularizer
 from opteq.problem.slopes import Slopes, sampled_slopes
 
-# The methods that bound, and those that they speak of: the former must not be the older.
-_SPEAK_FOR: tuple[tuple[type, tuple[str, ...], tuple[str, ...]], ...] = (
-    (LinearOperator, ("norm", "tight_norm"), ("forward", "adjoint", "weight")),
-    (
-        Similarity,
-        ("curvature", "residual_norm_limit", "bend_range"),
-        ("bind", "_bind", "value", "scalar", "scalar_slope"),
-    ),
-    (Coupling, ("slopes",), ("pull", "energy")),
-    (Regularizer, ("smoothness", "prox"), ("gradient", "value")),
-    (EquilibriumMap, ("curvature",), ("bind",)),
+# The methods that bound what a class does.
+_BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (LinearOperator, ("norm", "tight_norm")),
+    (Similarity, ("curvature", "residual_norm_limit", "bend_range")),
+    (Coupling, ("slopes",)),
+    (Regularizer, ("smoothness",)),
+    (EquilibriumMap, ("curvature",)),
 )
 # Classes of which no bound is asked but that of their parts: they must be themselves.
-_ITSELF = (Problem, Unit, Branch, Affine, InsideMap, Equilibrium)
+_ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
+# What a class may define without doing anything else than its parent.
+_HARMLESS = {"__init__", "extra_repr", "__repr__", "zeros", "gates"}
 _BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Logistic, Softplus, ELU)
 
 
@@ -76,7 +74,20 @@ def slopes_of(penalty: Penalty) -> Slopes:
     """Sampled from the activation as it is now, for ours too: a slope that was changed by hand
     shows."""
     weight = next((t for t in (*penalty.parameters(), *penalty.buffers())), None)
-    return sampled_slopes(penalty, "cpu" if weight is None else weight.device)
+    device = "cpu" if weight is None else weight.device
+    found = [sampled_slopes(_Applied(penalty, name), device) for name in ("prox", "prox_")]
+    return max(found, key=lambda one: (not one.proximal, one.points))
+
+
+class _Applied(nn.Module):
+    """One of the ways in which maps apply a penalty."""
+
+    def __init__(self, penalty: Penalty, name: str) -> None:
+        super().__init__()
+        self.penalty, self.name = penalty, name
+
+    def forward(self, v: Tensor) -> Tensor:
+        return getattr(self.penalty, self.name)(v)
 
 
 def _changed(module: nn.Module) -> str | None:
@@ -94,13 +105,19 @@ def _inherited(module: nn.Module) -> str | None:
     for kind in _ITSELF:
         if isinstance(module, kind) and type(module) is not kind:
             return f"{name} is not {kind.__name__}, and nothing bounds what it does"
-    for kind, bounds, behaviour in _SPEAK_FOR:
+    for kind, bounds in _BOUNDS:
         if isinstance(module, kind):
+            # What is defined below the bound, outside of this library, the bound knows nothing of.
             newest = min(_age(module, bound) for bound in bounds)
-            for method in behaviour:
-                if _age(module, method) < newest:
-                    return f"{name}.{method} is newer than its bound ({bounds[0]})"
+            for cls in type(module).__mro__[:newest]:
+                changed = [n for n, v in vars(cls).items() if _does(v) and n not in _HARMLESS]
+                if changed and not cls.__module__.startswith("opteq."):
+                    return f"{name}.{changed[0]} is newer than its bound ({bounds[0]})"
     return None
+
+
+def _does(attribute: object) -> bool:
+    return callable(attribute) or isinstance(attribute, (property, staticmethod, classmethod))
 
 
 def _age(module: nn.Module, method: str) -> int:
