@@ -23,7 +23,16 @@ from opteq.gradient import Implicit, Phantom, Unrolled
 from opteq.layer import evaluating, warm_started
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Polynomial, Problem
-from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
+from opteq.solve import (
+    Anderson,
+    Auto,
+    Broyden,
+    ForwardBackward,
+    Picard,
+    Status,
+    solve,
+    workspace,
+)
 
 
 def geq(**options):
@@ -288,3 +297,121 @@ def test_evaluation_mode_for_a_while_leaves_frozen_modules_frozen():
     with evaluating(model):
         assert not any(module.training for module in model.modules())
     assert [model.training, model[0].training, model[1].training] == [True, False, True]
+
+
+def test_one_step_of_anderson_can_be_differentiated():
+    """The only evaluation is the last one, and its graph is not written to."""
+    layer = dense(0.9, solver=Anderson(max_steps=1, on_failure="ignore"))
+    u = torch.randn(3, 5, requires_grad=True)
+    layer(u).square().sum().backward()
+    assert u.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", [ForwardBackward(), Anderson(), Picard()])
+def test_solves_leave_no_buffers_that_nobody_needs(solver):
+    """Those that end at their first evaluation too: two empty buffers each made 600 solves three
+    times slower after 1,800."""
+    workspace.clear()
+    layer = dense(0.9, solver=solver)
+    with torch.no_grad():
+        for _ in range(50):
+            layer(torch.zeros(2, 5))
+            layer(torch.randn(2, 5))
+    assert len(workspace._SHELF.left) <= 8
+    assert all(buffer.numel() for buffer in workspace._SHELF.left)
+
+
+def test_the_shelf_does_not_grow_with_the_sizes_it_has_seen():
+    workspace.clear()
+    layer = dense(0.9)
+    with torch.no_grad():
+        for batch in range(1, 40):
+            layer(torch.randn(batch, 5))
+    assert len(workspace._SHELF.left) <= workspace._MOST_BUFFERS
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
+def test_a_compiled_model_around_a_layer_gives_its_answers():
+    """The solve is opaque to the compiler, with and without gradients."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 5), dense(0.9), torch.nn.Linear(5, 2))
+    compiled = torch.compile(model, backend="eager")
+    x = torch.randn(4, 5)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+    grads = []
+    for function in (compiled, model):
+        model.zero_grad()
+        function(x).square().sum().backward()
+        grads.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_unrolling_goes_by_the_solver_or_is_refused():
+    for solver in (Anderson(), Broyden(), ForwardBackward(), Auto()):
+        with pytest.raises(OptionError, match="unrolled one by one"):
+            dense(0.9, solver=solver, gradient=Unrolled(steps=3))
+    assert dense(0.9, gradient=Unrolled(steps=3)).solver == Picard()
+    torch.manual_seed(0)
+    u = torch.randn(4, 5)
+    damped = dense(0.9, solver=Picard(damping=0.5, on_failure="ignore"), gradient=Unrolled(steps=3))
+    z = torch.zeros(4, 5)
+    for _ in range(3):
+        z = 0.5 * z + 0.5 * damped.problem.map(z, u)
+    torch.testing.assert_close(damped(u), z)
+    model = opteq.create_model("opteq_digits")
+    layer = next(m for m in model.modules() if isinstance(m, opteq.Equilibrium))
+    assert isinstance(layer.solver, Picard)  # what runs is what is named
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_does_not_call_rounding_convergence(dtype):
+    """A residual of 0 there says that T(z) and z round to the same. What is reported is that of the
+    map in float32, and within the tolerance or not converged."""
+    torch.manual_seed(0)
+    layer = dense(0.99, kernel=Linear, solver=Picard(tol=1e-3, max_steps=400, on_failure="ignore"))
+    layer = layer.to(dtype)
+    u = torch.randn(200, 5).to(dtype)
+    with torch.no_grad():
+        solution = layer.solve(u)
+        exact = copy.deepcopy(layer.problem).double()
+        weight = layer.problem.similarity.operator.weight.double()
+        exact.similarity = Linear(Dense.from_weight(weight))
+        z = solution.state.double()
+        image = exact.map(z, u.double())
+        true = (image - z).norm(dim=1) / image.norm(dim=1).clamp(min=1e-30)
+    torch.testing.assert_close(solution.residual.double(), true, rtol=1e-2, atol=1e-5)
+    assert bool((true[solution.converged] <= 1.01e-3).all())
+    lost = [s for s, ok in zip(solution.status, solution.converged, strict=True) if not ok]
+    assert lost
+    assert set(lost) <= {Status.PRECISION, Status.STALLED, Status.MAX_STEPS}
+    quiet = Picard(tol=1e-5, on_failure="ignore")
+    plain = solve(lambda z: torch.cos(z), torch.ones(3, 2, dtype=dtype), quiet)
+    assert not plain.converged.any()
+    loose = dense(0.5, solver=Picard(tol=0.1)).to(dtype)
+    assert bool(loose.solve(u).converged.all())
+
+
+def test_solves_stay_in_full_precision_under_autocast():
+    torch.manual_seed(0)
+    layer, u = dense(0.95), torch.randn(20, 5)
+    expected = layer(u)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = layer.solve(u)
+        assert layer(u.bfloat16()).dtype == torch.float32
+        assert layer.problem.similarity.operator.norm() <= 0.95
+    assert bool(found.converged.all())
+    torch.testing.assert_close(found.state, expected)
+
+
+def test_images_that_are_not_what_the_model_takes_are_refused():
+    model = opteq.create_model("geq_digits")
+    with pytest.raises(DtypeError, match=r"x\.float"):
+        model(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    model.image_shape = (1, 8, 8)
+    with pytest.raises(ShapeError, match="1 channels"):
+        model(torch.zeros(2, 3, 8, 8))
+    model = opteq.create_model("geq_tiny")
+    model.normalize(torch.zeros(3), torch.ones(3))
+    with pytest.raises(ShapeError, match="3 channels"):
+        model(torch.zeros(2, 1, 32, 32))

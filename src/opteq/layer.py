@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler at once
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple, in_order, like
+from opteq.equilibrium.dependencies import HALF
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import DtypeError, IllPosedError, OptionError
 from opteq.gradient import GradientRule, Implicit, gradient_from
 from opteq.operators import WeightedOperator
 from opteq.operators.memory import fast_order
+from opteq.operators.weighted import full_precision
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
@@ -37,10 +41,11 @@ class Equilibrium(nn.Module):
     (torch.Size([32, 8]), True)
 
     Gradients come through `torch.autograd` (to any order); the transforms of torch.func (vmap, jvp,
-    grad) do not go through a solve. `compile=True` compiles the map (not the solver) with
-    torch.compile. Solvers and gradient rules can also be named: `solver="auto"`. A trained norm
-    bound for which the solver or the gradient rule is not certain to work is refused, unless
-    `allow_uncertified=True`.
+    grad) do not go through a solve. Under autocast solves stay in the precision of the weights. To
+    torch.compile of a model around it a solve is opaque, since its length depends on the data;
+    `compile=True` compiles the map (not the solver). Solvers and gradient rules can also be named:
+    `solver="auto"`. A trained norm bound for which the solver or the gradient rule is not certain
+    to work is refused, unless `allow_uncertified=True`.
     """
 
     def __init__(
@@ -89,22 +94,36 @@ class Equilibrium(nn.Module):
         the map says (zero for a `Problem`)."""
         return self.solve(u, z0).state
 
+    @_disable_dynamo
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
         """The same with everything that is known about it. Its `state` carries gradients. With
         `trace`, or inside `traced`, every step is recorded."""
-        given, u = u, fast_order(u)
-        with statistics_move():
-            bound = self.map.bind(u)
+        given = u
         trace = self._traced if trace is None else trace
-        start = in_order(_start(bound, z0), u)
-        if z0 is None and self._warm is not None and not self.gradient.is_forward_pass:
-            start = self._warm.start(start)
-        solution = self.gradient.solve(bound, start, self.solver, trace=trace)
+        # A fixed point is known to the precision of its map, which in bfloat16 is 0.4%.
+        with full_precision(u) if isinstance(u, Tensor) else nullcontext():
+            u = fast_order(self._promoted(u))
+            with statistics_move():
+                bound = self.map.bind(u)
+            start = in_order(_start(bound, self._promoted(z0)), u)
+            if z0 is None and self._warm is not None and not self.gradient.is_forward_pass:
+                start = self._warm.start(start)
+            solution = self.gradient.solve(bound, start, self.solver, trace=trace)
         if self._warm is not None:
             self._warm.previous = solution.state
         solution.state = in_order(solution.state, given)
         solution.map = bound
         return solution
+
+    def _promoted(self, state: Any) -> Any:
+        """What autocast has shortened, in the precision of the weights."""
+        weight = next((p for p in self.map.parameters() if p.is_floating_point()), None)
+        wanted = torch.float32 if weight is None else weight.dtype
+        if isinstance(state, tuple):
+            return tuple(self._promoted(part) for part in state)
+        if not isinstance(state, Tensor) or state.dtype not in HALF or wanted in HALF:
+            return state
+        return state.to(wanted)
 
     def extra_repr(self) -> str:
         return f"solver={self.solver}, gradient={self.gradient}"

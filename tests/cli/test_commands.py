@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from opteq.cli.app import app
 
+# A few images cannot show ten classes.
+pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
 SMALL = ["--set", "data.limit_train=128", "--set", "data.limit_test=64", "--set", "train.epochs=1"]
 
 
@@ -171,6 +173,31 @@ BAD = {
     "unknown list": (["list", "modles"], "'models'"),
     "compared twice": (["compare", "geq_digits", "geq_digits"], "twice"),
     "missing recipe file": (["train", "none.yaml"], "cannot be read"),
+    "a date that is none": (["train", "--set", "seed=2020-13-45"], "is not a value"),
+    "a tag that lies": (["train", "--set", "seed=!!int abc"], "is not a value"),
+    "a number of 5,000 digits": (["train", "--set", f"seed={'9' * 5000}"], "is not a value"),
+    "3,000 brackets": (["train", "--set", f"seed={'[' * 3000}"], "is not a value"),
+    "everything kept back": (["train", "--set", "data.validation=0.9999"], "on both sides"),
+    "nothing kept back": (["train", "--set", "data.validation=1e-6"], "on both sides"),
+    "classes that are not the data's": (
+        ["train", "--set", "model.options.classes=3"],
+        "the data has 10",
+    ),
+    "a name that leads outside": (["train", "--set", "name=../../evil"], "begins with"),
+    "a name with a NUL": (["train", "--set", 'name="a\\0b"'], "begins with"),
+    "a name of dots": (["train", "--set", "name=.."], "begins with"),
+    "a model too large for any memory": (
+        ["train", "--set", "model.options.channels=1000000"],
+        "of weights",
+    ),
+    "channels that are no whole number": (
+        ["train", "--set", "model.options.channels=1e9"],
+        "model",
+    ),
+    "a folder with a NUL": (
+        ["train", "--set", 'data={name: folder, path: "a\\0b"}'],
+        "has no folders",
+    ),
 }
 
 
@@ -242,9 +269,9 @@ def test_every_suite_prints_tables_and_writes_pictures(trained):
     result = run_inside("evaluate", folder, "--limit", 6, *chosen)
     assert result.exit_code == 0, result.output
     for words in (
-        "under corruption, first 6 test images",
+        "under corruption, 6 test images",
         "mean corruption error",
-        "under PGD-20, first 6 test images",
+        "under PGD-20, 6 test images",
         "worst case",
         "unrolled, K = 20",
     ):
@@ -263,7 +290,7 @@ def test_an_experiment_is_reproduced(tmp_path):
     arguments = ("reproduce", "mopteq-t3", "--set", "train.steps=1", "--limit", 4)
     result = run_inside(*arguments, "--output", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "LIMITED to the first 4 test images" in result.output
+    assert "LIMITED to 4 test images" in result.output
     assert "| without heritage" in result.output
     assert "heritage contributes more than diversity" in result.output
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -289,3 +316,70 @@ def test_certificates_and_the_papers_bounds_are_printed(trained):
     for words in ("image to logits, Lipschitz", "proposition 3, GEQ", "remark 2", "| 0.1 "):
         assert words in result.output
     assert (folder / "certify").is_dir()
+
+
+def test_names_are_printed_as_they_are(tmp_path):
+    """Folders and classes whose names rich or matplotlib would take for markup or formulas."""
+    for part in ("train", "val"):
+        for name in ("$x^{2$", "[red]dog[/b]", "a$b$"):
+            home = tmp_path / "[red] data" / part / name.replace("/", "\u2215")
+            home.mkdir(parents=True)
+            for i in range(4):
+                pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(home / f"{i}.png")
+    run = tmp_path / "[b] run [/b]"
+    arguments = ["train", "geq_digits", "--run-dir", run, "--set", "train.epochs=1"]
+    settings = (
+        "data.name=folder",
+        f"data.path={json.dumps(str(tmp_path / '[red] data'))}",
+        "data.image_size=8",
+    )
+    code, output, complaint = opteq(*arguments, *(w for s in settings for w in ("--set", s)))
+    assert code == 0, complaint
+    assert f"report: {run}/report.html" in output
+    code, output, complaint = opteq("evaluate", run, "--suite", "saliency")
+    assert code == 0, complaint
+    assert str(run) in output
+    assert "[red]d" in output
+
+
+def test_a_run_that_became_nan_is_told_in_one_line(tmp_path):
+    run = tmp_path / "run"
+    code, _, complaint = opteq(
+        "train", "--run-dir", run, *SMALL, "--set", "train.optimiser.learning_rate=1e30"
+    )
+    assert code == 0, complaint
+    assert (run / "report.html").is_file()
+    assert "diverged" in complaint
+    code, output, _ = opteq("evaluate", run, "--json", "--suite", "calibration")
+    assert code == 0
+    found = json.loads(output, parse_constant=lambda name: pytest.fail(name))
+    assert found["accuracy"] == 0
+    assert found["loss"] is None
+    assert found["calibration_error"] is None
+    for arguments in (("certify", run), ("evaluate", run, "--suite", "attack")):
+        code, _, complaint = opteq(*arguments)
+        assert code == 2
+        assert "Traceback" not in complaint
+        assert "not finite numbers" in complaint.splitlines()[-1]
+
+
+def test_corruption_figures_belong_to_their_images(trained, tmp_path):
+    """Other test images in the same place are not those that were measured."""
+    from opteq.data.corruption import corrupted
+    from opteq.data.dataset import content_key
+
+    pytest.importorskip("imagecorruptions")
+    import torch
+
+    x = torch.randint(0, 256, (2, 1, 8, 8), dtype=torch.uint8)
+    turned = x.flip(-1)  # of the same shape and the same sum
+    first = corrupted(x, "brightness", 3, cache=tmp_path)
+    other = corrupted(turned, "brightness", 3, cache=tmp_path)
+    assert torch.equal(corrupted(x, "brightness", 3, cache=tmp_path), first)
+    assert torch.equal(other, corrupted(turned, "brightness", 3))
+    assert len(list(tmp_path.iterdir())) == 2
+    assert content_key(x) != content_key(turned) != content_key(turned.long())
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:50])
+    assert torch.equal(corrupted(x, "brightness", 3, cache=tmp_path), first)

@@ -61,3 +61,20 @@ def test_rand_augment_depends_on_the_seed_alone(channels):
 def test_rand_augment_is_refused_for_segmentation():
     with pytest.raises(OptionError, match="label maps"):
         Augment(AugmentSettings(rand_augment=2), segmentation=True)
+
+
+def test_rand_augment_draws_a_policy_for_each_image():
+    """Of 64 copies of one image hardly two are changed alike; one policy for all would leave a few
+    kinds, since most operations have no chance of their own."""
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 16, 16).expand(64, -1, -1, -1)
+    moved, _ = Augment(AugmentSettings(rand_augment=2))(x, torch.zeros(64, dtype=torch.long))
+    kinds = {tuple(image.flatten().tolist()) for image in moved}
+    assert len(kinds) > 32
+
+
+@pytest.mark.parametrize("magnitude", [0, 30])
+def test_the_ends_of_the_scale_are_part_of_it(magnitude):
+    augment = Augment(AugmentSettings(rand_augment=3, magnitude=magnitude))
+    moved, _ = augment(torch.rand(8, 1, 16, 16), torch.zeros(8, dtype=torch.long))
+    assert moved.isfinite().all()

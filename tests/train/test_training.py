@@ -1,5 +1,6 @@
 """Training: what is learnt, that it repeats, and that it can be interrupted anywhere."""
 
+import math
 import os
 import signal
 import subprocess
@@ -8,14 +9,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import opteq
-from opteq.errors import RecipeError, RunError
+from opteq.data import load_data
+from opteq.data.batches import training_batches
+from opteq.errors import DataWarning, RecipeError, RunError
+from opteq.evaluate.calibration import calibration_figures, detection_auroc
+from opteq.operators import WeightedOperator
+from opteq.theory import certificate
 from opteq.train.checkpoint import load_checkpoint
 from opteq.train.loop import Trainer
 from opteq.train.progress import Progress
 from opteq.train.recipe import load_recipe
-from opteq.train.run import RunFolder, latest_run, make_folder
+from opteq.train.run import RunFolder, latest_run, locked, make_folder
 from opteq.train.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
@@ -258,6 +265,19 @@ def test_segmentation_trains(tmp_path):
     assert 0 <= folder.metrics()[-1]["test"]["mean_iou"] <= 1
 
 
+def test_two_processes_train_in_mixed_precision(tmp_path):
+    command = [sys.executable, "-m", "opteq.cli.app", "train", "geq_digits", "--quiet"]
+    command += ["--accelerator", "cpu", "--devices", "2", "--run-dir", str(tmp_path / "run")]
+    for setting in (*SMALL, "train.epochs=1", "train.precision=bf16-mixed"):
+        command += ["--set", setting]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (record,) = RunFolder(tmp_path / "run").metrics()
+    assert math.isfinite(record["train"]["loss"])
+    assert record["train"]["unconverged"] <= 0.05
+
+
 def test_two_processes_learn_what_one_learns(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     script = ROOT / "benchmarks" / "reliability" / "processes.py"
@@ -293,3 +313,179 @@ def test_folders_that_are_no_runs_are_told(tmp_path):
         _ = RunFolder(tmp_path).recipe
     with pytest.raises(RunError, match="does not exist"):
         opteq.load(tmp_path)
+
+
+def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_path, monkeypatch):
+    """Wherever the run dies, `best` has the weights of the best epoch that `last` knows of, or of
+    the one that is trained again."""
+    changes = ("data.validation=0.25", "train.epochs=3")
+    whole, _ = run(tmp_path, *changes, name="whole")
+    best = load_checkpoint(whole.best)
+    import opteq.train.loop as loop
+
+    original, killed = loop.save_checkpoint, 0
+    for number in range(1, 7):
+        count = 0
+
+        def dying(path, tensors, facts, number=number):
+            nonlocal count
+            count += 1
+            if count == number:
+                raise KeyboardInterrupt
+            original(path, tensors, facts)
+
+        monkeypatch.setattr(loop, "save_checkpoint", dying)
+        folder = RunFolder(tmp_path / f"killed-{number}")
+        try:
+            train(small(*changes), folder.path)
+        except KeyboardInterrupt:
+            killed += 1
+        monkeypatch.setattr(loop, "save_checkpoint", original)
+        train(small(*changes), folder.path, resume=True)
+        assert equal_states(whole, folder)
+        found = load_checkpoint(folder.best)
+        assert found[1]["step"] == best[1]["step"]
+        assert all(torch.equal(found[0][k], best[0][k]) for k in best[0])
+    assert killed >= 4
+
+
+def test_a_damaged_best_does_not_block_a_resume(tmp_path):
+    folder, _ = run(tmp_path, "data.validation=0.25", "train.epochs=2")
+    recipe = folder.recipe
+    folder.best.write_bytes(b"damaged")
+    scores = [r["validation"]["accuracy"] for r in folder.metrics()]
+    if scores[-1] < max(scores):
+        with pytest.warns(DataWarning, match="chosen anew"):
+            train(recipe, folder.path, resume=True)
+    else:
+        train(recipe, folder.path, resume=True)
+    assert load_checkpoint(folder.best)[1]["step"] == load_checkpoint(folder.last)[1]["step"]
+
+
+def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
+    """Thirty at once; and the folder of a running run is locked."""
+    code = (
+        "import sys; from pathlib import Path; from opteq.train.run import make_folder\n"
+        "sys.stdin.readline(); print(make_folder(Path(sys.argv[1]), numbered=True).name)"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "a")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    names = [process.communicate()[0].strip() for process in processes]
+    assert sorted(names) == ["a", "a-2", "a-3", "a-4", "a-5", "a-6"]
+    folder, _ = run(tmp_path)
+    with locked(folder.path):
+        for options in ({"resume": True}, {"force": True}):
+            code = (
+                "import sys; from pathlib import Path; from opteq.train.session import train\n"
+                "from opteq.train.recipe import load_recipe; from opteq.errors import RunError\n"
+                "recipe = load_recipe('geq_digits', ['data.limit_train=32'])\n"
+                f"try: train(recipe, Path(sys.argv[1]), **{options})\n"
+                "except RunError as error: print(error)"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code, str(folder.path)], capture_output=True, text=True
+            )
+            assert "in use by another process" in done.stdout, done.stderr
+    assert opteq.load(folder.path)
+
+
+def test_data_of_the_same_name_but_other_images_is_told_apart(tmp_path):
+    folder, _ = run(tmp_path, "train.steps=1")
+    other = load_data(folder.recipe.data)
+    other.train.images.bitwise_xor_(1)
+    with pytest.raises(RunError, match="other images"):
+        train(folder.recipe, folder.path, resume=True, data=other)
+
+
+def photographs(folder, *, broken=()):
+    """A folder of forty images in two classes, some of which are none."""
+    generator = torch.Generator().manual_seed(0)
+    for part, count in (("train", 20), ("val", 4)):
+        for label in ("cat", "dog"):
+            home = folder / part / label
+            home.mkdir(parents=True)
+            for i in range(count):
+                pixels = torch.randint(256, (8, 8, 3), generator=generator, dtype=torch.uint8)
+                Image.fromarray(pixels.numpy()).save(home / f"{i:02}.png")
+    paths = sorted((folder / "train").rglob("*.png"))
+    for index in broken:
+        paths[index].write_text("no image")
+    return folder
+
+
+def test_resumed_over_an_unreadable_batch_is_bitwise_the_same(tmp_path, stop_after, monkeypatch):
+    """A step is a step, whether its images could be read or not."""
+    order = training_batches(40, 8, seed=0, epoch=0)
+    data = photographs(tmp_path / "data", broken=order[1].tolist())
+    changes = (
+        "data.name=folder",
+        f"data.path={data}",
+        "data.image_size=8",
+        "data.undecodable=skip",
+        "data.limit_train=null",
+        "data.limit_test=null",
+        "train.batch_size=8",
+        "model.name=geq_digits",
+    )
+    whole, outcome = run(tmp_path, *changes, name="whole")
+    assert outcome.skipped == 8
+    assert load_checkpoint(whole.last)[1]["step"] == 10
+    stop_after(3)
+    parts, outcome = run(tmp_path, *changes, name="parts")
+    assert not outcome.finished
+    monkeypatch.undo()
+    train(parts.recipe, parts.path, resume=True)
+    assert equal_states(whole, parts)
+
+
+def test_ema_added_before_a_resume_is_refused(tmp_path):
+    folder, _ = run(tmp_path, "train.steps=1")
+    changed = small("train.steps=1", "train.ema=0.9")
+    with pytest.raises(RunError, match=r"without train\.ema"):
+        train(changed, folder.path, resume=True)
+
+
+@pytest.mark.parametrize("name", ["geq_digits", "opteq_digits", "mopteq_digits"])
+def test_mixed_precision_does_something_and_learns(name, tmp_path):
+    """Stem and head in bfloat16, norms, statistics and solves in full precision."""
+    changes = ("train.epochs=1", "data.limit_train=256")
+    losses = []
+    for precision in ("32-true", "bf16-mixed"):
+        _, outcome = run(
+            tmp_path, *changes, f"train.precision={precision}", recipe=name, name=precision
+        )
+        record = outcome.records[-1]
+        losses.append(record["train"]["loss"])
+        assert record["train"]["unconverged"] <= 0.05
+        operators = [m for m in outcome.model.modules() if isinstance(m, WeightedOperator)]
+        assert all(m.norm() <= m.norm_bound for m in operators if m.norm_bound is not None)
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_weights_that_diverged_are_told(tmp_path):
+    """Everything that can be said of a run that became NaN is said, and nothing is a traceback."""
+    folder, outcome = run(tmp_path, "train.optimiser.learning_rate=1e30", "train.epochs=1")
+    test = outcome.records[-1]["test"]
+    assert math.isnan(test["loss"])
+    assert math.isnan(test["residual"])
+    assert test["unconverged"] == 1.0
+    assert test["accuracy"] == 0.0  # what is not a number predicts nothing
+    with pytest.warns(DataWarning, match="diverged"):
+        model = opteq.load(folder.path)
+    found = certificate(model)
+    assert found.lipschitz == math.inf
+    assert not found.unique
+    logits = torch.full((4, 10), math.nan)
+    assert math.isnan(detection_auroc(logits, torch.randn(4, 10)))
+    assert math.isnan(calibration_figures(logits, torch.zeros(4).long())["calibration_error"])

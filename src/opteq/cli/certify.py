@@ -26,7 +26,7 @@ def certify(
 
     from opteq.data.splits import sample
     from opteq.errors import NotConvergedWarning
-    from opteq.evaluate.run import load_run
+    from opteq.evaluate.run import load_run, require_finite
     from opteq.models.classifier import Classifier
     from opteq.report.certify import robust_lines, write_robust
     from opteq.theory import certificate
@@ -36,6 +36,7 @@ def certify(
     console = new_console()
     warnings.simplefilter("ignore", NotConvergedWarning)
     model, data, batches = load_run(run, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    require_finite(model, run)
     console.print(str(certificate(model)))
     if isinstance(model, Classifier):
         few = min(limit, 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Evaluation:
         """Everything, for JSON."""
         return {
             "protocol": self.protocol,
-            **self.figures,
+            **{name: _finite(value) for name, value in self.figures.items()},
             "failures": self.failures,
             "tables": [
                 {"title": t.title, "header": list(t.header), "rows": t.rows} for t in self.tables
@@ -80,6 +81,11 @@ class Evaluation:
             "classes": list(self.classes),
             "confusion": self.confusion,
         }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def load_run(
@@ -133,6 +139,8 @@ def evaluate_run(
         bins,
     )
     chosen = [MORE[name] for name in suites if name in MORE]
+    if chosen:
+        require_finite(model, path)
     if chosen and data.task == "segmentation":
         raise OptionError("These suites are for classifiers.", "Leave --suite out.")
     subject = Subject(model, data, limit, path / "evaluate", _weights_key(model), progress)
@@ -210,6 +218,15 @@ def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str
         "adaptive_steps": steps / count,
         "adaptive_decided": decided / count,
     }
+
+
+def require_finite(model: Network, path: Path) -> None:
+    """Nothing can be attacked, explained or certified of a run that became NaN."""
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        raise RunError(
+            f"The weights of {path} are not finite numbers: its training diverged.",
+            "Train again with a lower train.optimiser.learning_rate, or with train.clip.",
+        )
 
 
 def require_same_classes(model: Network, data: Data, path: Path) -> None:

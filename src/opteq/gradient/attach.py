@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import State, as_tuple, like, pull_back
+from opteq.equilibrium.dependencies import leaves, substitute, tensors_in
 from opteq.errors import ChangedTensorError, HigherOrderError
-from opteq.gradient.dependencies import leaves, substitute, tensors_in
 
 Map = Callable[[State], State]
 AdjointSolve = Callable[["Adjoint"], State]

@@ -44,7 +44,7 @@ class Unrolled(GradientRule):
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
         observer = Observer(z0, solver, trace=trace)
         state = self._iterate(bound, z0, solver, observer)
-        solution = observer.solution()
+        solution = observer.solution(bound)
         broken = (
             ~torch.stack(
                 [part.detach().isfinite().flatten(1).all(1) for part in as_tuple(state)]

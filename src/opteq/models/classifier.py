@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.equilibrium.base import State, as_tuple
-from opteq.errors import ShapeError
+from opteq.errors import DtypeError, ShapeError
 from opteq.layer import Equilibrium
 from opteq.operators import AveragePool
 from opteq.operators.memory import fast_order
@@ -169,6 +169,17 @@ class Network(nn.Module, ABC):
             raise ShapeError(
                 f"Images have shape (batch, channels, height, width), got {tuple(x.shape)}.",
                 "Add the batch axis with x[None].",
+            )
+        if not x.is_floating_point():
+            raise DtypeError(
+                f"The images are {x.dtype}.", "Give numbers in [0, 1]: x.float() / 255 for bytes."
+            )
+        channels = self.image_shape[0] if self.image_shape else self.pixel_mean.shape[1]
+        # A mean of one number may be that of images with any channels.
+        if x.shape[1] != channels and (self.image_shape or channels > 1):
+            raise ShapeError(
+                f"The model takes images with {channels} channels, these have {x.shape[1]}.",
+                "Convert them, or build the model with other in_channels.",
             )
         return self.compute((x - self.pixel_mean) / self.pixel_std)
 

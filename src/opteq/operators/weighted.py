@@ -6,6 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
@@ -124,6 +125,10 @@ class WeightedOperator(LinearOperator):
         return (self.raw * scale).to(self.raw.dtype)
 
     def _norm_of_raw(self) -> Tensor:
+        with full_precision(self.raw):
+            return self._norm_of_raw_now()
+
+    def _norm_of_raw_now(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
         if torch.is_grad_enabled() and self.raw.requires_grad:
             if not bool(self.raw.isfinite().all()):
@@ -136,7 +141,7 @@ class WeightedOperator(LinearOperator):
         return torch.tensor(norm, dtype=torch.float64)
 
     def norm(self) -> float:
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(self.raw):
             return self._weight_norm.get(self.weight, self.norm_setting, self.tight_norm)
 
     def norm_limit(self) -> float:
@@ -161,6 +166,14 @@ class WeightedOperator(LinearOperator):
         twin._buffers = {"raw": operator.weight}
         twin._scaled = True
         return cast(Module, twin)
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """No autocast: bounds are computed in float64 or with a margin for float32."""
+    kind = tensor.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def freeze(module: Module) -> Module:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
+from opteq.report.page import ACCENT, MUTED, SECOND, as_written, new_figure
 from opteq.report.samples import Sample
 
 
@@ -70,8 +70,9 @@ def confusion_matrix(confusion: np.ndarray, classes: tuple[str, ...]) -> Any | N
         axis.text(j, i, f"{int(confusion[i, j])}", ha="center", va="center", color=colour, size=7)
     ticks = range(len(classes))
     long = max(len(name) for name in classes) > 3
-    axis.set_xticks(ticks, classes, rotation=60 if long else 0, ha="right" if long else "center")
-    axis.set_yticks(ticks, classes)
+    names = [as_written(name) for name in classes]
+    axis.set_xticks(ticks, names, rotation=60 if long else 0, ha="right" if long else "center")
+    axis.set_yticks(ticks, names)
     axis.set(xlabel="predicted", ylabel="true")
     axis.grid(visible=False)
     return figure

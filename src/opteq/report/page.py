@@ -42,6 +42,11 @@ def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> 
     return figure, axes
 
 
+def as_written(text: str) -> str:
+    """A name as it is: between dollar signs matplotlib would read it as a formula."""
+    return text.replace("$", r"\$")
+
+
 def svg(figure: Figure) -> Any:
     """A figure as part of a page."""
     from markupsafe import Markup

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opteq.evaluate.findings import Curves, Dots, HeatMaps, Picture, Tiles
-from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, new_figure
+from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, as_written, new_figure
 from opteq.train.checkpoint import write_atomically
 
 _COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", "#6b7785", "#b59b00", "#00897b")
@@ -111,6 +111,6 @@ def _tiles(picture: Tiles) -> Any:
             colours = "magma" if tile.coloured else ("gray" if grey else None)
             limits = {} if tile.coloured or not grey else {"vmin": 0.0, "vmax": 1.0}
             axis.imshow(tile.image, cmap=colours, interpolation="nearest", **limits)
-            axis.set_title(tile.caption, fontsize=7, fontweight="normal", loc="left")
+            axis.set_title(as_written(tile.caption), fontsize=7, fontweight="normal", loc="left")
     figure.suptitle(picture.title, fontsize=10, color=INK, x=0.01, ha="left")
     return figure

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import State
+from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.equilibrium.dependencies import in_full_precision
 from opteq.errors import OptionError
 from opteq.solve.anderson import Anderson
 from opteq.solve.layout import FlatMap, LastEvaluation, Layout
@@ -25,6 +26,8 @@ _DROP = 0.25
 # Steps between two looks at the device, which must wait for it. Frozen samples do not change in
 # between, so the answer does not depend on this.
 _LOOK_EVERY = 4
+# Rounding errors above this are those of half precision.
+_COARSE = 1e-4
 # A residual within this factor of the tolerance is likely to be within it after one more step.
 _NEAR = 100
 
@@ -57,8 +60,37 @@ def solve(
         )
     with torch.no_grad():
         solution = _run(T, z0, solver, trace, last)
+        verify(solution, T, solver)
     report(solution, solver.on_failure, "The solve")
     return solution
+
+
+@torch.no_grad()
+def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> None:
+    """In half precision a residual of 0 says that T(z) and z round to the same, not that they are
+    near to the tolerance. The residual of a bound map is measured again in float32; of another
+    function nothing below the rounding is known. What is not within the tolerance then has not
+    converged."""
+    layout = Layout(solution.state)
+    if layout.precision < _COARSE or not len(solution.converged):
+        return
+    if isinstance(map, BoundMap):
+        wide = like(solution.state, tuple(part.float() for part in as_tuple(solution.state)))
+        kind = as_tuple(wide)[0].device.type
+        with torch.autocast(kind, enabled=False):
+            image = in_full_precision(map)(wide)
+        flat, moved = (Layout(wide).pack(state) for state in (wide, image))
+        size, residual, _ = measure(moved, moved - flat)
+    else:
+        residual = solution.residual.clamp(min=layout.precision / 2)
+        size = torch.full_like(residual, math.inf)
+    within = residual <= solver.tol
+    if solver.atol:
+        within = within | (size <= solver.atol)
+    lost = solution.converged & ~within
+    solution.residual = torch.where(solution.residual.isfinite(), residual, solution.residual)
+    solution.converged = solution.converged & within
+    solution.codes = torch.where(lost, code(Status.PRECISION), solution.codes)
 
 
 class Measured(NamedTuple):
@@ -218,9 +250,11 @@ class Observer:
             self.recorder.record(self.rows, FlatMap(map, self.layout), flat, measured.residual)
         self.rows.observe(flat, measured, self.taken, self.solver, stop=last)
 
-    def solution(self) -> Solution:
+    def solution(self, map: Callable[[Any], Any]) -> Solution:
         """What was seen."""
-        return _assemble([self.rows], self.layout, self.taken, self.recorder)
+        found = _assemble([self.rows], self.layout, self.taken, self.recorder)
+        verify(found, map, self.solver)
+        return found
 
 
 def _run(

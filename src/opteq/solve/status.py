@@ -19,8 +19,8 @@ class Status(StrEnum):
         "convexity), or it jumps near its fixed point, or the state tends to zero (set atol)."
     )
     PRECISION = (
-        "The residual stopped falling at the rounding error of the dtype: loosen tol, or solve in "
-        "float64."
+        "The residual stopped falling at the rounding error of the dtype, or is not known below "
+        "it: loosen tol, or solve in float32 or float64."
     )
     DIVERGED = (
         "The iterates run away: the map is not a contraction here. Lower norm_bound below 1, or "

@@ -14,12 +14,14 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or not distributed.is_initialized():
             return super().forward(input)
-        count = torch.tensor([float(input.numel() / input.shape[1])], device=input.device)
+        # Statistics of half precision would be lost in the sums.
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        count = torch.tensor([float(x.numel() / x.shape[1])], device=x.device)
         distributed.all_reduce(count)
-        total = all_reduce(input.sum((0, 2, 3)))
-        mean = (total / count).to(input.dtype)
-        centred = input - mean[:, None, None]
-        variance = (all_reduce(centred.square().sum((0, 2, 3))) / count).to(input.dtype)
+        total = all_reduce(x.sum((0, 2, 3)))
+        mean = (total / count).to(x.dtype)
+        centred = x - mean[:, None, None]
+        variance = (all_reduce(centred.square().sum((0, 2, 3))) / count).to(x.dtype)
         if self.track_running_stats and self.running_mean is not None:
             assert self.running_var is not None
             assert self.num_batches_tracked is not None
@@ -30,9 +32,9 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
                 self.running_mean.lerp_(mean, weight)
                 self.running_var.lerp_(unbiased, weight)
         scaled = centred * torch.rsqrt(variance + self.eps)[:, None, None]
-        if self.weight is None:
-            return scaled
-        return scaled * self.weight[:, None, None] + self.bias[:, None, None]
+        if self.weight is not None:
+            scaled = scaled * self.weight[:, None, None] + self.bias[:, None, None]
+        return scaled.to(input.dtype)
 
 
 def share_batch_norm(module: nn.Module) -> None:

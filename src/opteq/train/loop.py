@@ -207,7 +207,9 @@ class Trainer:
             attack = Attack(chosen.epsilon, steps=chosen.steps, step_size=chosen.step_size)
             x = projected_gradient(cast(Network, self.model), x, labels, attack)
         self.optimiser.zero_grad()
-        output = self.model.run(x)
+        # Fabric brings its precision to forward() alone, and on one device to nothing else.
+        with self.fabric.autocast():
+            output = self.model.run(x)
         fit, loss = self.objective(output, labels)
         self.fabric.backward(loss)
         if settings.clip is not None:

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
+
+HALF = (torch.bfloat16, torch.float16)
 
 _OPAQUE = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, complex)
 
@@ -71,6 +74,13 @@ def substitute(thing: Any, table: dict[int, Tensor]) -> Any:
         return item
 
     return visit(thing)
+
+
+def in_full_precision(map: Any) -> Any:
+    """A copy of a map that computes in float32, with the numbers that the map has: what a half
+    precision has rounded away is not known, but nothing more is lost."""
+    short = [t for t in tensors_in(map, requires_grad=False) if t.dtype in HALF]
+    return substitute(map, {id(t): t.detach().float() for t in short})
 
 
 def leaves(nodes: Iterable[Any]) -> set[int]:
