@@ -46,7 +46,11 @@ NUMBERS = {
     "mopteq": "t1 t2 t3 t4 t5 t6 f2 f3 f4",
 }
 PAPERS = [f"{paper}-{n}" for paper, numbers in NUMBERS.items() for n in numbers.split()]
-pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+# One step of training leaves solves unfinished, and a few images cannot show ten classes.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning"),
+    pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning"),
+]
 QUICK = ("train.steps=1", "train.batch_size=4", "data.limit_test=8")
 
 
@@ -148,7 +152,7 @@ def test_runs_end_to_end(name, shared, tmp_path):
     found, _ = go(name, quick_plan(name, shared, tmp_path))
     rows = {line[0].removesuffix(" (control)"): line for line in found.table.rows}
     assert set(rows) == {row.label for row in some(name).at("tiny")}
-    assert "LIMITED to the first 4 test images" in found.protocol
+    assert "LIMITED to 4 test images" in found.protocol
     assert len(found.verdicts) == len(experiment(name).claims)
     path = write_reproduction(found, f"opteq reproduce {name}")
     text = path.read_text()

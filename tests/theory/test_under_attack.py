@@ -69,3 +69,15 @@ def test_a_wrong_bound_is_noticed(script, capsys, monkeypatch, pattern, field, f
     monkeypatch.setattr(layers, "layer_bounds", wrong)
     assert script.main([pattern, "--tries", "400"]) == 1
     capsys.readouterr()
+
+
+def test_certificates_of_random_combinations(capsys):
+    """The script that draws layers and models of all kinds, with few draws."""
+    path = SCRIPT.parent / "combinations.py"
+    spec = importlib.util.spec_from_file_location("combinations", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.main(["--layers", "60", "--models", "20"]) == 0
+    output = capsys.readouterr().out
+    assert output.splitlines()[-1].endswith("comparisons, 0 violations")
+    assert int(output.splitlines()[-1].split()[0]) > 150

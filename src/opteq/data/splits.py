@@ -95,8 +95,7 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
     chosen = order[turn[order].argsort(stable=True)[:count]]
     if count < len(classes):
         warnings.warn(
-            f"{count} images cannot show {len(classes)} classes: "
-            f"{len(classes) - count} of them are left out.",
+            f"A sample of {count} images cannot show all of {len(classes)} classes.",
             DataWarning,
             stacklevel=2,
         )
