@@ -335,7 +335,7 @@ def test_a_compiled_model_around_a_layer_gives_its_answers():
     """The solve is opaque to the compiler, with and without gradients."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(5, 5), dense(0.9), torch.nn.Linear(5, 2))
-    compiled = torch.compile(model, backend="eager")
+    compiled = torch.compile(model, backend="aot_eager")
     x = torch.randn(4, 5)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), model(x))
