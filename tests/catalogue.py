@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
 from opteq.operators import (
     AveragePool,
     Bidiagonal,
@@ -17,23 +18,9 @@ from opteq.operators import (
     PatchProjection,
     weight_norm,
 )
-from opteq.problem import (
-    ELU,
-    Activation,
-    Box,
-    Gaussian,
-    LeakyReLU,
-    Linear,
-    Logistic,
-    NonNegative,
-    PatchGaussian,
-    Polynomial,
-    Shrinkage,
-    Sigmoid,
-    Similarity,
-    Softplus,
-    Tanh,
-)
+from opteq.penalties import ELU, Activation, Box, LeakyReLU, NonNegative, Shrinkage, Softplus, Tanh
+from opteq.penalties import Sigmoid as SigmoidPenalty
+from opteq.problem import Similarity
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
 
 
@@ -108,7 +95,7 @@ PENALTIES = {
     "soft threshold": lambda: Shrinkage(0.3),
     "box": lambda: Box(-0.5, 1.0),
     "tanh": Tanh,
-    "sigmoid": Logistic,
+    "sigmoid": SigmoidPenalty,
     "softplus": Softplus,
     "elu": ELU,
     "elu 0.4": lambda: ELU(0.4),

@@ -20,9 +20,11 @@ from opteq.errors import (
     UnknownOptionError,
 )
 from opteq.gradient import Implicit, Phantom, Unrolled
+from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial
 from opteq.layer import evaluating, warm_started
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Polynomial, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import (
     Anderson,
     Auto,

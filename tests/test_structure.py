@@ -22,6 +22,8 @@ FLOW = [
     "settings",
     "operators",
     "problem",
+    "kernels",
+    "penalties",
     "equilibrium",
     "solve",
     "gradient",
@@ -37,17 +39,9 @@ FLOW = [
 ]
 PUBLIC = {
     "opteq.operators": ["Dense", "Conv2d"],
-    "opteq.problem": [
-        "NonNegative",
-        "Shrinkage",
-        "Linear",
-        "Polynomial",
-        "Sigmoid",
-        "Gaussian",
-        "PatchGaussian",
-        "Similarity",
-        "Problem",
-    ],
+    "opteq.problem": ["Problem", "Similarity", "Penalty"],
+    "opteq.kernels": ["Linear", "Polynomial", "Sigmoid", "Gaussian", "PatchGaussian"],
+    "opteq.penalties": ["NonNegative", "Shrinkage", "Box", "Sigmoid"],
     "opteq.solve": ["solve", "Picard", "Anderson", "Broyden", "ForwardBackward"],
     "opteq.gradient": ["Implicit", "Phantom", "OneStep", "Unrolled"],
     "opteq.theory": ["certificate"],
@@ -63,7 +57,7 @@ def modules():
 
 
 def public_classes():
-    for package in ("operators", "problem", "solve", "gradient"):
+    for package in ("operators", "problem", "kernels", "penalties", "solve", "gradient"):
         module = importlib.import_module(f"opteq.{package}")
         for name in module.__all__:
             thing = getattr(module, name)

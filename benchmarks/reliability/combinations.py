@@ -43,6 +43,7 @@ from opteq.equilibrium import (
 )
 from opteq.equilibrium.base import State, as_tuple, like
 from opteq.errors import NotConvergedWarning
+from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
 from opteq.operators import (
     AveragePool,
     Composition,
@@ -53,28 +54,16 @@ from opteq.operators import (
     PatchProjection,
     WeightedOperator,
 )
+from opteq.penalties import ELU, Activation, Box, LeakyReLU, NonNegative, Shrinkage, Softplus, Tanh
+from opteq.penalties import Sigmoid as SigmoidPenalty
 from opteq.problem import (
-    ELU,
-    Activation,
-    Box,
-    Gaussian,
     HeritageDiversity,
     Independent,
     InsideMap,
-    LeakyReLU,
-    Linear,
-    Logistic,
-    NonNegative,
-    PatchGaussian,
     Penalty,
-    Polynomial,
     Problem,
-    Shrinkage,
-    Sigmoid,
     Similarity,
-    Softplus,
     SquaredNorm,
-    Tanh,
 )
 from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, precise
@@ -106,7 +95,7 @@ def penalty(draw: Draw) -> Penalty:
         LeakyReLU,
         lambda: LeakyReLU(0.3, learned=True),
         Tanh,
-        Logistic,
+        SigmoidPenalty,
         Softplus,
         ELU,
         lambda: Activation(torch.arctan),

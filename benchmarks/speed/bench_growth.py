@@ -10,9 +10,11 @@ import torch
 import opteq
 from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluate.timing import best_times
+from opteq.kernels import GammaRule, Linear, PatchGaussian
 from opteq.models import create_model
 from opteq.operators import Conv2d, PatchProjection
-from opteq.problem import GammaRule, Linear, NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson
 
 BASE = {"batch": 32, "channels": 64, "side": 16}

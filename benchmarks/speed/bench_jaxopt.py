@@ -11,8 +11,10 @@ from solves import Contender, race
 import opteq
 from opteq.errors import DataError
 from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson, Picard
 
 BATCH, STATE, MIDDLE = 64, 256, 512

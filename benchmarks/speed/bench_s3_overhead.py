@@ -9,9 +9,11 @@ from opteq.equilibrium.base import in_order
 from opteq.equilibrium.proximal import Proximal
 from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluate.timing import best_times
+from opteq.kernels import Gaussian
 from opteq.operators import Dense
 from opteq.operators.memory import fast_order
-from opteq.problem import Gaussian, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson, solve
 
 

@@ -12,7 +12,9 @@ RULES = ("Implicit", "Phantom", "OneStep", "Unrolled")
 _PROGRAM = """
 import resource, sys, torch, opteq
 from opteq.operators import Conv2d
-from opteq.problem import Gaussian, NonNegative, Problem
+from opteq.kernels import Gaussian
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Picard
 torch.set_num_threads(1)
 rule, steps = sys.argv[1], int(sys.argv[2])

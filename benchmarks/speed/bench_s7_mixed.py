@@ -8,8 +8,10 @@ from solves import peer
 import opteq
 from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluate.timing import best_times
+from opteq.kernels import Linear
 from opteq.operators import Dense
-from opteq.problem import Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Picard
 
 WIDTH, BATCH, HARD, TOL = 1024, 500, 50, 1e-4

@@ -11,8 +11,10 @@ from torch.nn import functional
 
 import opteq
 from opteq.errors import DataError
+from opteq.kernels import GammaRule, Linear, PatchGaussian
 from opteq.operators import Conv2d, PatchProjection
-from opteq.problem import GammaRule, Linear, NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 
 # The cell of GEQ for CIFAR: state, middle and hidden channels, image side, batch.
 CHANNELS, MIDDLE, HIDDEN, SIDE, BATCH = 128, 64, 64, 32, 32

@@ -16,13 +16,13 @@ from opteq.equilibrium.dependencies import HALF
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import DtypeError, IllPosedError, OptionError
 from opteq.gradient import GradientRule, Implicit, gradient_from
+from opteq.kernels.gaussian import statistics_move
 from opteq.operators import WeightedOperator
 from opteq.operators.memory import fast_order
 from opteq.operators.weighted import full_precision
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
-from opteq.problem.gaussian import statistics_move
 from opteq.solve import Anderson, Solution, Solver, solver_from
 
 
@@ -32,7 +32,9 @@ class Equilibrium(nn.Module):
 
     >>> import torch, opteq
     >>> from opteq.operators import Dense
-    >>> from opteq.problem import Gaussian, NonNegative, Problem
+    >>> from opteq.kernels import Gaussian
+    >>> from opteq.penalties import NonNegative
+    >>> from opteq.problem import Problem
     >>> problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(8, 6), gamma=0.5))
     >>> layer = opteq.Equilibrium(problem)
     >>> z = layer(torch.randn(32, 6))

@@ -10,7 +10,7 @@ from opteq.equilibrium import Monotone
 from opteq.errors import IllPosedError, OptionError
 from opteq.gradient import Implicit, Unrolled
 from opteq.operators import Bidiagonal, Conv2d, Dense, dense_matrix, weight_norm
-from opteq.problem import LeakyReLU
+from opteq.penalties import LeakyReLU
 from opteq.solve import Anderson, ForwardBackward, PeacemanRachford
 
 SOLVERS = {

@@ -11,7 +11,8 @@ from torch import nn
 import opteq
 from opteq.equilibrium import Affine, Chain, Unit, embed_feedforward, universal_units
 from opteq.operators import Dense
-from opteq.problem import AbsoluteNorm, InsideMap, NonNegative, SquaredNorm, Tanh
+from opteq.penalties import NonNegative, Tanh
+from opteq.problem import AbsoluteNorm, InsideMap, SquaredNorm
 from opteq.solve import SAM, Anderson
 
 EXACT = Anderson(tol=1e-13, max_steps=2000)

@@ -6,9 +6,11 @@ import torch
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import OptionError
 from opteq.evaluate.adaptive import _cannot_change, predict_adaptively
+from opteq.kernels import Gaussian, Linear
 from opteq.models import create_model
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.problem.curvature import largest
 from opteq.solve import Anderson, solve
 

@@ -6,8 +6,10 @@ import torch
 import opteq
 from catalogue import SIMILARITIES
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.kernels import Linear
 from opteq.operators import Dense
-from opteq.problem import Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Picard
 
 

@@ -7,8 +7,10 @@ import torch
 import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.kernels import Gaussian
 from opteq.operators import Dense
-from opteq.problem import Gaussian, NonNegative, Problem, Shrinkage, Softplus, Tanh
+from opteq.penalties import NonNegative, Shrinkage, Softplus, Tanh
+from opteq.problem import Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
 
 SOLVER = Anderson(tol=1e-13, max_steps=2000)

@@ -7,8 +7,10 @@ import opteq
 from catalogue import PENALTIES, SIMILARITIES, ValueOnlyGaussian
 from opteq.errors import HigherOrderError
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.kernels import Gaussian
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Problem, Similarity, Tanh
+from opteq.penalties import Tanh
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson
 
 SOLVER = Anderson(tol=1e-14, max_steps=500, on_failure="ignore")

@@ -8,8 +8,10 @@ import torch
 import opteq
 from opteq.errors import NotConvergedError, NotConvergedWarning, OptionError, UnknownOptionError
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem, Tanh
+from opteq.penalties import NonNegative, Tanh
+from opteq.problem import Problem
 from opteq.solve import Anderson, Picard, Status
 from opteq.solve.conjugate_gradients import conjugate_gradients
 

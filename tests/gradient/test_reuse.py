@@ -6,8 +6,10 @@ import torch
 import opteq
 from opteq.equilibrium.base import SymmetricLinearization
 from opteq.gradient import Implicit, OneStep, Phantom
+from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Picard
 from opteq.solve.layout import LastEvaluation
 

@@ -14,17 +14,10 @@ from catalogue import PENALTIES
 from opteq.equilibrium import Chain, Unit
 from opteq.errors import ChangedTensorError, OptionError
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
+from opteq.kernels import Gaussian, Linear, Sigmoid
 from opteq.operators import Dense
-from opteq.problem import (
-    Gaussian,
-    Linear,
-    NonNegative,
-    Problem,
-    Shrinkage,
-    Sigmoid,
-    SquaredNorm,
-    Tanh,
-)
+from opteq.penalties import NonNegative, Shrinkage, Tanh
+from opteq.problem import Problem, SquaredNorm
 from opteq.solve import SAM, Anderson, ForwardBackward, Picard, Status
 
 RULES = [Implicit(), Phantom(), OneStep(), Unrolled(steps=60)]

@@ -5,8 +5,10 @@ import pytest
 import torch
 
 import opteq
+from opteq.kernels import PatchGaussian
 from opteq.operators import Conv2d, PatchProjection
-from opteq.problem import NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson
 
 

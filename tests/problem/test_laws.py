@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from opteq.errors import LawError
+from opteq.kernels import Gaussian
 from opteq.operators import Dense
-from opteq.problem import Gaussian, NonNegative, Penalty, Similarity, laws
+from opteq.penalties import NonNegative
+from opteq.problem import Penalty, Similarity, laws
 
 Z = torch.randn(3, 4, dtype=torch.float64)
 U = torch.randn(3, 4, dtype=torch.float64)

@@ -6,8 +6,9 @@ from scipy import integrate, special
 
 from catalogue import PENALTIES
 from opteq.errors import NotProximalError, OptionError
-from opteq.problem import ELU, Activation, Box, LeakyReLU, Shrinkage, Softplus, Tanh, laws
-from opteq.problem.dilogarithm import dilogarithm
+from opteq.penalties import ELU, Activation, Box, LeakyReLU, Shrinkage, Softplus, Tanh
+from opteq.penalties.dilogarithm import dilogarithm
+from opteq.problem import laws
 
 POINTS = torch.linspace(-6, 6, 241, dtype=torch.float64)
 STEPS = [0.05, 0.3, 1.0, 1.7]

@@ -5,8 +5,10 @@ import torch
 
 from catalogue import PENALTIES, SIMILARITIES
 from opteq.errors import DtypeError, OptionError, ShapeError
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem, Tanh
+from opteq.penalties import NonNegative, Tanh
+from opteq.problem import Problem
 
 
 def test_objective_is_its_formula():

@@ -9,21 +9,12 @@ import torch
 import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
+from opteq.kernels import GammaRule, Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
+from opteq.kernels.gaussian import statistics_move
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import (
-    GammaRule,
-    Gaussian,
-    Linear,
-    NonNegative,
-    PatchGaussian,
-    Polynomial,
-    Problem,
-    Sigmoid,
-    Similarity,
-    laws,
-)
+from opteq.penalties import NonNegative
+from opteq.problem import Problem, Similarity, laws
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
-from opteq.problem.gaussian import statistics_move
 from opteq.solve import ForwardBackward
 
 

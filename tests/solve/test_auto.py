@@ -5,8 +5,10 @@ import torch
 
 import opteq
 from opteq.errors import IllPosedError
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson, Auto, ForwardBackward, Picard, solve
 from opteq.solve.forward_backward import _Accelerated
 from opteq.solve.layout import FlatMap, Layout

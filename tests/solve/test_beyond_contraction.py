@@ -9,8 +9,10 @@ from scipy import optimize
 
 import opteq
 from opteq.equilibrium import Proximal
+from opteq.kernels import Gaussian, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, NonNegative, PatchGaussian, Problem, Shrinkage, Tanh
+from opteq.penalties import NonNegative, Shrinkage, Tanh
+from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard, Status, solve
 

@@ -19,8 +19,10 @@ from opteq.errors import (
     ShapeError,
     UnknownOptionError,
 )
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, LeakyReLU, Linear, NonNegative, Problem, Similarity
+from opteq.penalties import LeakyReLU, NonNegative
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard, Solver, Status, solve
 
 PLAIN = [name for name in SOLVERS if "backward" not in name and name != "accelerated"]

@@ -8,8 +8,10 @@ import torch
 import opteq
 from catalogue import SOLVERS
 from opteq.errors import IllPosedError, OptionError, ShapeError
+from opteq.kernels import Gaussian, Linear, Sigmoid
 from opteq.operators import Conv2d, Dense
-from opteq.problem import Gaussian, LeakyReLU, Linear, NonNegative, Problem, Shrinkage, Sigmoid
+from opteq.penalties import LeakyReLU, NonNegative, Shrinkage
+from opteq.problem import Problem
 from opteq.solve import Anderson, ForwardBackward, Picard, Status, solve
 
 

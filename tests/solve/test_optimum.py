@@ -7,8 +7,10 @@ import torch
 from scipy import optimize
 
 import opteq
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Box, Gaussian, Linear, NonNegative, Problem, Shrinkage, Tanh
+from opteq.penalties import Box, NonNegative, Shrinkage, Tanh
+from opteq.problem import Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
 
 INSTANCES, PARTS = 510, 10

@@ -6,8 +6,10 @@ import torch
 import opteq
 from catalogue import SOLVERS
 from opteq.equilibrium import Proximal
+from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson, Picard, solve
 
 TOL = 1e-10

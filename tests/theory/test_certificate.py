@@ -11,8 +11,10 @@ import opteq
 from opteq import theory
 from opteq.equilibrium import Monotone
 from opteq.errors import OptionError
+from opteq.kernels import Gaussian, Linear, Polynomial
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Polynomial, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import (
     Anderson,
     Broyden,

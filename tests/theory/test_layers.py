@@ -9,16 +9,11 @@ import torch
 import opteq
 from opteq.equilibrium import Branch, Branches, Chain, Monotone, Unit
 from opteq.gradient import Implicit, Unrolled
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import AveragePool, Conv2d, Dense
 from opteq.operators.spectral import dense_norm
-from opteq.problem import (
-    Gaussian,
-    HeritageDiversity,
-    Independent,
-    Linear,
-    NonNegative,
-    Problem,
-)
+from opteq.penalties import NonNegative
+from opteq.problem import HeritageDiversity, Independent, Problem
 from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, gaussian_lipschitz, precise, stretch
 from opteq.theory.layers import layer_bounds

@@ -9,8 +9,10 @@ import opteq
 from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.unit import Unit
 from opteq.errors import OptionError
+from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.problem import Gaussian, Linear, NonNegative, PatchGaussian, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson, ForwardBackward
 from opteq.theory import (
     certificate,

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 import opteq
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.problem import Gaussian, Linear, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson
 from opteq.theory.propositions import (
     far_enough,

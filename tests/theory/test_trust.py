@@ -12,6 +12,7 @@ import opteq
 from opteq.equilibrium import Affine, Branch, Branches, Chain, Monotone, Unit
 from opteq.errors import NotConvergedWarning, NotProximalError, OptionError, ShapeError
 from opteq.gradient import Implicit, Unrolled
+from opteq.kernels import GammaRule, Gaussian, Linear
 from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
 from opteq.models.classifier import Classifier, PooledHead, Single
 from opteq.operators import (
@@ -22,22 +23,8 @@ from opteq.operators import (
     WeightedOperator,
     dense_matrix,
 )
-from opteq.problem import (
-    Activation,
-    GammaRule,
-    Gaussian,
-    HeritageDiversity,
-    Independent,
-    InsideMap,
-    LeakyReLU,
-    Linear,
-    NonNegative,
-    Penalty,
-    Problem,
-    Shrinkage,
-    SquaredNorm,
-    Tanh,
-)
+from opteq.penalties import Activation, LeakyReLU, NonNegative, Shrinkage, Tanh
+from opteq.problem import HeritageDiversity, Independent, InsideMap, Penalty, Problem, SquaredNorm
 from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, precise, stretch
 from opteq.theory.modules import head_lipschitz, module_lipschitz, unbounded

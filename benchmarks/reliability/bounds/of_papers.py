@@ -8,8 +8,10 @@ from torch import Tensor
 
 import opteq
 from opteq.gradient import Implicit
+from opteq.kernels import Gaussian
 from opteq.operators import Dense
-from opteq.problem import Gaussian, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.solve import Anderson
 from opteq.theory.propositions import (
     lipschitz_bound,

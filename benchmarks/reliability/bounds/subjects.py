@@ -13,19 +13,10 @@ from torch import Tensor
 import opteq
 from opteq.equilibrium import Branch, Branches, Chain, EquilibriumMap, Monotone, Proximal, Unit
 from opteq.gradient import Implicit
+from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import AveragePool, Conv2d, Dense, PatchProjection
-from opteq.problem import (
-    Gaussian,
-    HeritageDiversity,
-    Linear,
-    NonNegative,
-    PatchGaussian,
-    Penalty,
-    Problem,
-    Shrinkage,
-    Similarity,
-    Softplus,
-)
+from opteq.penalties import NonNegative, Shrinkage, Softplus
+from opteq.problem import HeritageDiversity, Penalty, Problem, Similarity
 from opteq.solve import Anderson, ForwardBackward, Picard, Solver
 
 

@@ -60,9 +60,11 @@ def _self_test() -> bool:
     differences."""
     import torch
 
+    from opteq.kernels import Gaussian
     from opteq.layer import Equilibrium
     from opteq.operators import Dense
-    from opteq.problem import Gaussian, NonNegative, Problem
+    from opteq.penalties import NonNegative
+    from opteq.problem import Problem
     from opteq.solve import Anderson
 
     generator = torch.Generator().manual_seed(0)

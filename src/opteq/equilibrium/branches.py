@@ -14,7 +14,8 @@ from opteq.errors import OptionError, ShapeError
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import require_image
 from opteq.options import one_of, positive, strict_options
-from opteq.problem import NonNegative, Penalty
+from opteq.penalties import NonNegative
+from opteq.problem import Penalty
 from opteq.problem.coupling import Coupling, HeritageDiversity
 from opteq.problem.curvature import Curvature
 from opteq.problem.similarity import per_sample_sum

@@ -15,7 +15,8 @@ from opteq.equilibrium.unit import Unit
 from opteq.errors import OptionError
 from opteq.operators import Dense
 from opteq.options import fraction, is_number
-from opteq.problem import ELU, LeakyReLU, Logistic, NonNegative, Penalty, Softplus, Tanh
+from opteq.penalties import ELU, LeakyReLU, NonNegative, Sigmoid, Softplus, Tanh
+from opteq.problem import Penalty
 
 # Part of the diagonal that the neighbours of a block may have; below 1/2 the matrix is positive
 # definite.
@@ -191,7 +192,7 @@ def _penalty(activation: nn.Module) -> Penalty:
     known: dict[type[nn.Module], type[Penalty]] = {
         nn.ReLU: NonNegative,
         nn.Tanh: Tanh,
-        nn.Sigmoid: Logistic,
+        nn.Sigmoid: Sigmoid,
     }
     if type(activation) not in known:
         raise OptionError(

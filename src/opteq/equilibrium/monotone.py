@@ -14,7 +14,8 @@ from opteq.equilibrium.splitting import Splitting
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import require_image
 from opteq.options import positive, strict_options
-from opteq.problem import NonNegative, Penalty
+from opteq.penalties import NonNegative
+from opteq.problem import Penalty
 from opteq.problem.curvature import Curvature, Number
 from opteq.problem.penalty import Step
 

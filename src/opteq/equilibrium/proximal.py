@@ -16,7 +16,8 @@ from opteq.equilibrium.base import (
 )
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import IllPosedError
-from opteq.problem import BoundProblem, NonNegative, Problem
+from opteq.penalties import NonNegative
+from opteq.problem import BoundProblem, Problem
 from opteq.problem.curvature import Curvature, Number
 from opteq.problem.penalty import Step
 

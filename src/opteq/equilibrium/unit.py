@@ -13,7 +13,8 @@ from opteq.errors import OptionError
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import require_image
 from opteq.options import is_number, strict_options
-from opteq.problem import NonNegative, Penalty
+from opteq.penalties import NonNegative
+from opteq.problem import Penalty
 from opteq.problem.similarity import per_sample_sum
 
 # Where a learned alpha starts.

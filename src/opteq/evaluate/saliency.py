@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from opteq.equilibrium import BoundProximal
 from opteq.errors import OptionError
+from opteq.kernels.gaussian import BoundGaussian
 from opteq.models.classifier import Classifier, Network
 from opteq.models.resnet import ResNet
 from opteq.options import one_of
-from opteq.problem.gaussian import BoundGaussian
 from opteq.solve import Solution
 
 Place = Literal["state", "injection"]

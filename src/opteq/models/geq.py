@@ -8,6 +8,7 @@ from torch import nn
 
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
+from opteq.kernels import GammaRule, Linear, PatchGaussian, Polynomial, Sigmoid
 from opteq.layer import Equilibrium
 from opteq.models.bounded import bounded_classifier, bounded_injection, refuse_to_certify
 from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Stem
@@ -15,16 +16,8 @@ from opteq.models.parts import Normalization, normalized
 from opteq.models.segmenter import Segmenter
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
-from opteq.problem import (
-    GammaRule,
-    Linear,
-    NonNegative,
-    PatchGaussian,
-    Polynomial,
-    Problem,
-    Sigmoid,
-    Similarity,
-)
+from opteq.penalties import NonNegative
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Solver
 
 Kernel = Literal["gaussian", "linear", "polynomial", "sigmoid"]

@@ -55,7 +55,8 @@ class Problem(nn.Module):
 
     >>> import torch
     >>> from opteq.operators import Dense
-    >>> from opteq.problem import Gaussian, NonNegative
+    >>> from opteq.kernels import Gaussian
+    >>> from opteq.penalties import NonNegative
     >>> problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(4, 3), gamma=0.5))
     >>> z, u = torch.zeros(2, 4), torch.randn(2, 3)
     >>> problem.objective(z, u).shape, problem.map(z, u).shape, problem.stationarity(z, u).shape

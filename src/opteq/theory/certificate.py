@@ -14,10 +14,10 @@ from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.errors import OptionError, ShapeError
+from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.layer import Equilibrium, evaluating
 from opteq.models.bounded import BoundedHead
 from opteq.models.classifier import Body, Classifier, Network, Parallel, PooledHead, Single
-from opteq.problem import Gaussian, Linear, PatchGaussian
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.theory.claim import Certificate, Claim
 from opteq.theory.layers import (
@@ -45,7 +45,9 @@ def certificate(
 
     >>> import opteq
     >>> from opteq.operators import Dense
-    >>> from opteq.problem import Gaussian, NonNegative, Problem
+    >>> from opteq.kernels import Gaussian
+    >>> from opteq.penalties import NonNegative
+    >>> from opteq.problem import Problem
     >>> problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(8, 8, norm_bound=0.9)))
     >>> cert = certificate(opteq.Equilibrium(problem))
     >>> cert.unique, round(cert.contraction, 2), round(cert.lipschitz, 2)

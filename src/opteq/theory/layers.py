@@ -18,10 +18,11 @@ from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.gradient import Unrolled
+from opteq.kernels import Gaussian, Linear, PatchGaussian
+from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
-from opteq.problem import Gaussian, Linear, PatchGaussian, Penalty
+from opteq.problem import Penalty
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
-from opteq.problem.gaussian import GaussianKernel
 from opteq.solve import Picard
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.proximal import Proximal
+from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Parallel, to_side
 from opteq.operators import WeightedOperator
-from opteq.problem.gaussian import GaussianKernel
 
 
 @dataclass(frozen=True)

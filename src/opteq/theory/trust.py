@@ -12,21 +12,22 @@ from torch import Tensor, nn
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch
 from opteq.equilibrium.unit import Affine, Unit
+from opteq.kernels import GammaRule
 from opteq.layer import Equilibrium
 from opteq.operators import LinearOperator
-from opteq.problem import Coupling, GammaRule, Penalty, Problem, Similarity
-from opteq.problem.penalties import (
+from opteq.penalties.elementary import (
     ELU,
     Box,
     LeakyReLU,
-    Logistic,
     NonNegative,
     Shrinkage,
+    Sigmoid,
     Softplus,
     Tanh,
 )
+from opteq.penalties.slopes import Slopes, sampled_slopes
+from opteq.problem import Coupling, Penalty, Problem, Similarity
 from opteq.problem.regularizer import InsideMap, Regularizer
-from opteq.problem.slopes import Slopes, sampled_slopes
 
 # The methods that bound what a class does.
 _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -40,7 +41,7 @@ _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
 _ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
 # What a class may define without doing anything else than its parent.
 _HARMLESS = {"__init__", "extra_repr", "__repr__", "zeros", "gates"}
-_BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Logistic, Softplus, ELU)
+_BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Sigmoid, Softplus, ELU)
 
 
 def distrusted(module: nn.Module) -> str | None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from opteq.errors import OptionError
 from opteq.options import is_number, positive, strict_options
-from opteq.problem.dilogarithm import dilogarithm
+from opteq.penalties.dilogarithm import dilogarithm
 from opteq.problem.penalty import Penalty, SmoothPenalty, Step
 
 
@@ -142,10 +142,10 @@ class Tanh(SmoothPenalty):
 
 
 @strict_options
-class Logistic(SmoothPenalty):
+class Sigmoid(SmoothPenalty):
     """f = z log z + (1-z) log(1-z) - z^2 / 2 on [0, 1], inf outside. Activation: the sigmoid.
 
-    (`opteq.problem.Sigmoid` is the sigmoid *kernel*.)
+    (`opteq.kernels.Sigmoid` is the sigmoid *kernel*.)
     """
 
     def activation(self, y: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from opteq.errors import NotProximalError
 from opteq.options import strict_options
+from opteq.penalties.slopes import SLACK, sampled_slopes
 from opteq.problem.penalty import SmoothPenalty
-from opteq.problem.slopes import SLACK, sampled_slopes
 
 _SLACK = 1e-7
 _FARTHEST = 1e8
