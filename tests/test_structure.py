@@ -30,11 +30,12 @@ FLOW = [
     "layer",
     "models",
     "data",
-    "train",
-    "evaluate",
+    "training",
+    "evaluation",
     "theory",
-    "reproduce",
+    "papers",
     "report",
+    "workflow",
     "cli",
 ]
 PUBLIC = {

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from opteq.train.checkpoint import load_checkpoint
+from opteq.training.checkpoint import load_checkpoint
 
 EPOCHS = 12
 SETTINGS = (

@@ -19,10 +19,10 @@ from lightning_fabric import Fabric
 from opteq.data.fake import fake_data
 from opteq.errors import NotConvergedWarning
 from opteq.models.registry import entry
-from opteq.train.build import task_of
-from opteq.train.loop import Trainer
-from opteq.train.recipe import Recipe, load_recipe
-from opteq.train.summaries import list_recipes
+from opteq.training.build import task_of
+from opteq.training.loop import Trainer
+from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.summaries import list_recipes
 
 
 def main() -> None:

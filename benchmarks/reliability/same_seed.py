@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from opteq.train.checkpoint import load_checkpoint
-from opteq.train.recipe import load_recipe
-from opteq.train.session import train
+from opteq.training.checkpoint import load_checkpoint
+from opteq.training.recipe import load_recipe
+from opteq.training.session import train
 
 SETTINGS = ("train.epochs=2", "data.limit_train=320", "data.limit_test=64", "augment.flip=true")
 

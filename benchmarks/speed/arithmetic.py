@@ -9,7 +9,7 @@ from cells import BATCH, CHANNELS, MIDDLE, SIDE
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.timing import best_times
 
 
 def count_flops(run: Callable[[], object]) -> float:

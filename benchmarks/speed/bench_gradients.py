@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
 from opteq.solve import Anderson
 

@@ -8,8 +8,8 @@ import math
 import torch
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 from opteq.kernels import GammaRule, Linear, PatchGaussian
 from opteq.models import create_model
 from opteq.operators import Conv2d, PatchProjection

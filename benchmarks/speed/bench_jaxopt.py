@@ -10,7 +10,7 @@ from solves import Contender, race
 
 import opteq
 from opteq.errors import DataError
-from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
 from opteq.penalties import NonNegative

@@ -8,7 +8,7 @@ from cells import CHANNELS, SIDE, GeqCell, PlainCell, geq_cell
 from solves import Contender, peer, race
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.solve import Anderson
 
 

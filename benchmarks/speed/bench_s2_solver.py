@@ -7,7 +7,7 @@ from cells import CHANNELS, SIDE, GeqCell, geq_cell, trained_cell
 from solves import Contender, peer, race
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.solve import Anderson, Picard, Solver
 
 

@@ -7,8 +7,8 @@ from cells import geq_cell
 
 from opteq.equilibrium.base import in_order
 from opteq.equilibrium.proximal import Proximal
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 from opteq.kernels import Gaussian
 from opteq.operators import Dense
 from opteq.operators.memory import fast_order

@@ -7,7 +7,7 @@ from cells import stiff_cell
 from solves import Contender, fastest, peer, race
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Outcome
+from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.solve import Anderson, Broyden, ForwardBackward
 
 TOL = 1e-5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
 
 STEPS = (5, 10, 25, 50, 100)
 RULES = ("Implicit", "Phantom", "OneStep", "Unrolled")

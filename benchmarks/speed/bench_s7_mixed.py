@@ -6,8 +6,8 @@ import torch
 from solves import peer
 
 import opteq
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 from opteq.kernels import Linear
 from opteq.operators import Dense
 from opteq.penalties import NonNegative

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 from opteq.models import create_model
-from opteq.train.build import set_tolerances
-from opteq.train.recipe import load_recipe
+from opteq.training.build import set_tolerances
+from opteq.training.recipe import load_recipe
 
 RECIPES = ("resnet_fashion", "geq_fashion_fast", "geq_fashion", "opteq_fashion")
 IMAGES = 10_000

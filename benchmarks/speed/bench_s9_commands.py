@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from opteq.evaluate.benchmark import Benchmark, Finding, Measurement, Outcome
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
+from opteq.evaluation.timing import best_times
 
 COMMANDS = {"opteq --help": ["--help"], "opteq list models": ["list", "models"]}
 

@@ -9,8 +9,8 @@ import torch
 from cells import require_peer
 from torch import Tensor
 
-from opteq.evaluate.benchmark import Measurement
-from opteq.evaluate.timing import best_times
+from opteq.evaluation.benchmark import Measurement
+from opteq.evaluation.timing import best_times
 
 Map = Callable[[Tensor], Tensor]
 # The peer's solvers stop on a residual of their own; ours is checked to this factor of tolerance.

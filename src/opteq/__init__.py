@@ -6,19 +6,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
-__all__ = ["Equilibrium", "__version__", "create_model", "list_models", "load"]
+__all__ = [
+    "Equilibrium",
+    "Problem",
+    "__version__",
+    "certificate",
+    "create_model",
+    "evaluate",
+    "list_models",
+    "load",
+    "load_recipe",
+    "reproduce",
+    "train",
+]
 
 if TYPE_CHECKING:
     from opteq.layer import Equilibrium
     from opteq.models.registry import create_model, list_models
-    from opteq.train.load import load
+    from opteq.problem import Problem
+    from opteq.theory import certificate
+    from opteq.training.load import load
+    from opteq.training.recipe import load_recipe
+    from opteq.workflow import evaluate, reproduce, train
 
 # Torch takes seconds to import: it is loaded by the first name that needs it.
 _HOMES = {
     "Equilibrium": "opteq.layer",
+    "Problem": "opteq.problem",
+    "certificate": "opteq.theory",
     "create_model": "opteq.models.registry",
     "list_models": "opteq.models.registry",
-    "load": "opteq.train.load",
+    "load": "opteq.training.load",
+    "load_recipe": "opteq.training.recipe",
+    "evaluate": "opteq.workflow",
+    "reproduce": "opteq.workflow",
+    "train": "opteq.workflow",
 }
 
 

@@ -111,7 +111,7 @@ def test_own_images_are_classified(trained, tmp_path):
 
 def test_lists_are_complete_and_fast():
     from opteq.models import list_models
-    from opteq.train.summaries import list_recipes
+    from opteq.training.summaries import list_recipes
 
     assert len(run_inside("list", "models").stdout.splitlines()) == len(list_models())
     assert len(run_inside("list", "recipes").stdout.splitlines()) == len(list_recipes())

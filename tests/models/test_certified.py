@@ -11,8 +11,8 @@ from opteq.errors import OptionError
 from opteq.models.bounded import BoundedStem, SortedPairs
 from opteq.theory import certificate
 from opteq.theory.robustness import certified_radius, withstands_all
-from opteq.train.objective import Objective
-from opteq.train.recipe import LossSettings
+from opteq.training.objective import Objective
+from opteq.training.recipe import LossSettings
 
 MODELS = {
     "geq": ("geq_digits", {"middle": (16,), "sides": (8,), "channels": 16}),

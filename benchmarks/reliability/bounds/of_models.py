@@ -12,7 +12,7 @@ from opteq.data import load_data
 from opteq.theory import certificate, precise
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.robustness import certified_radius, lead, margin_lipschitz
-from opteq.train.attack import Attack
+from opteq.training.attack import Attack
 
 MODELS = {
     "GEQ": ("geq_digits", {"middle": (16,), "sides": (8,), "channels": 16}),

@@ -23,7 +23,7 @@ def bench(
 ) -> None:
     """Measure speed and memory beside peers, in one run: contenders take turns, the best time of
     each counts, and every answer is checked to be as accurate as asked for."""
-    from opteq.evaluate.benchmark import list_benchmarks, load_benchmark
+    from opteq.evaluation.benchmark import list_benchmarks, load_benchmark
 
     console = new_console()
     known = list(list_benchmarks())

@@ -26,7 +26,7 @@ def certify(
 
     from opteq.data.splits import sample
     from opteq.errors import NotConvergedWarning
-    from opteq.evaluate.run import load_run, require_finite
+    from opteq.evaluation.run import load_run, require_finite
     from opteq.models.classifier import Classifier
     from opteq.report.certify import robust_lines, write_robust
     from opteq.theory import certificate

@@ -22,13 +22,13 @@ def compare(
 ) -> None:
     """Train recipes side by side: one table, one report. Finished runs in the folder are not
     trained again, so a comparison that was stopped goes on when it is started again."""
-    from opteq.train.recipe import load_recipe
+    from opteq.training.recipe import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
     from opteq.report.compare import comparison_table, write_comparison
     from opteq.report.run import write_report
-    from opteq.train.compare import run_comparison
-    from opteq.train.progress import progress_for
+    from opteq.training.compare import run_comparison
+    from opteq.training.progress import progress_for
 
     console = new_console()
     rows = run_comparison(

@@ -31,7 +31,7 @@ def _models() -> list[tuple[str, str]]:
 
 
 def _recipes() -> list[tuple[str, str]]:
-    from opteq.train.summaries import recipe_summaries
+    from opteq.training.summaries import recipe_summaries
 
     return list(recipe_summaries().items())
 

@@ -17,7 +17,7 @@ def predict(
 ) -> None:
     """Classify your own images with a trained model."""
     from opteq.errors import DataError
-    from opteq.evaluate.predict import predict_files
+    from opteq.evaluation.predict import predict_files
 
     failed = 0
     for path, answer in predict_files(run, images, top=top):

@@ -11,7 +11,7 @@ def report(run: Run, data_dir: DataDir = None) -> None:
     """Write the report of a run anew, from its checkpoint and metrics."""
     from opteq.data.named import load_data
     from opteq.report.run import write_report
-    from opteq.train.run import RunFolder
+    from opteq.training.run import RunFolder
 
     folder = RunFolder(run)
     write_report(folder, load_data(folder.recipe.data, data_dir))

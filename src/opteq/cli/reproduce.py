@@ -36,7 +36,7 @@ def reproduce(
     used again, so a command that was stopped goes on when it is given again."""
     from opteq.errors import OptionError, UnknownOptionError, nearest
     from opteq.options import one_of
-    from opteq.reproduce.catalogue import TITLES
+    from opteq.papers.catalogue import TITLES
 
     console = new_console()
     if listing:
@@ -49,11 +49,11 @@ def reproduce(
     for name in ids:
         if name not in TITLES:
             raise UnknownOptionError(f"There is no experiment {name!r}.", nearest(name, TITLES))
-    from opteq.report.reproduce import claims_table, write_reproduction
-    from opteq.reproduce.registry import experiment
-    from opteq.reproduce.run import Plan, StoppedError, recipes_of
-    from opteq.reproduce.run import reproduce as run
-    from opteq.train.progress import progress_for
+    from opteq.papers.registry import experiment
+    from opteq.papers.run import Plan, StoppedError, recipes_of
+    from opteq.papers.run import reproduce as run
+    from opteq.report.reproduce import write_reproduction
+    from opteq.training.progress import progress_for
 
     def plan(name: str) -> Plan:
         return Plan(
@@ -81,6 +81,5 @@ def reproduce(
             console.print("Stopped and saved. Give the same command to go on.")
             raise typer.Exit(130) from None
         path = write_reproduction(found, " ".join(["opteq", *sys.argv[1:]]))
-        for part in (found.protocol, found.table.markdown(), claims_table(found).markdown()):
-            console.print(f"\n{part}")
+        console.print(f"\n{found}")
         console.print(f"\npage, table and pictures: {path}")

@@ -50,65 +50,39 @@ def train(
         raise OptionError(f"--devices {devices!r} is not a number.", "Give a number, or auto.")
     if resume and force:
         raise OptionError("--resume and --force contradict each other.", "Give one of them.")
-    from opteq.train.recipe import load_recipe
-    from opteq.train.run import RunFolder, latest_run, refuse_taken
+    if force and run_dir is None:
+        raise OptionError("--force replaces the run in --run-dir.", "Give --run-dir as well.")
+    from opteq.training.recipe import load_recipe
 
-    changes = overrides or []
-    if resume:
-        folder = run_dir or latest_run(Path("runs"), recipe or "geq_digits")
-        settings = RunFolder(folder).recipe
-        if changes or (recipe and run_dir and load_recipe(recipe).name != settings.name):
-            raise OptionError(
-                f"{folder} goes on with its own recipe, so none can be given with --resume.",
-                "Leave out the recipe and --set, or start a new run.",
-            )
-    else:
-        settings = load_recipe(recipe or "geq_digits", changes)
-        folder = run_dir or Path("runs") / settings.name
-        if run_dir is not None:
-            # Before data is read and a model built; checked again when the folder is locked.
-            refuse_taken(folder, force=force)
-    from opteq.report.run import write_report
-    from opteq.train.loggers import require_loggers
-    from opteq.train.progress import Progress, progress_for
-    from opteq.train.session import Machines
-    from opteq.train.session import train as run_training
+    settings = None
+    if recipe is not None or overrides or not resume:
+        settings = load_recipe(recipe or "geq_digits", overrides or [])
+    if resume and overrides:
+        raise OptionError(
+            "A run goes on with its own recipe, so --set cannot be given with --resume.",
+            "Leave out --set, or start a new run.",
+        )
+    from opteq import workflow
+    from opteq.training.progress import Progress, progress_for
 
     console = new_console()
-    require_loggers(logger or [])
-    progress = Progress() if quiet else progress_for(console)
-    machines = Machines(accelerator, int(devices) if devices != "auto" else "auto", nodes)
-    run, outcome = run_training(
+    run = workflow.train(
         settings,
-        folder,
+        run_dir=run_dir,
         resume=resume,
         force=force,
-        numbered=run_dir is None,
         data_dir=data_dir,
-        machines=machines,
-        progress=progress,
+        accelerator=accelerator,
+        devices=int(devices) if devices != "auto" else "auto",
+        nodes=nodes,
         loggers=logger or (),
-        report=write_report,
+        progress=Progress() if quiet else progress_for(console),
     )
-    if outcome.skipped:
-        console.print(f"{outcome.skipped} files could not be decoded and were left out.")
-    if not outcome.finished:
-        console.print(
-            f"Stopped and saved. Go on with: opteq train --resume --run-dir {run.path}",
-            soft_wrap=True,
-        )
+    if run.skipped:
+        console.print(f"{run.skipped} files could not be decoded and were left out.")
+    if not run.finished:
+        console.print(f"Stopped and saved. Go on with: opteq train --resume --run-dir {run.path}")
         raise typer.Exit(130)
-    _summary(console, run, outcome.records[-1])
-
-
-def _summary(console, run, record) -> None:
-    test = record["test"]
-    words = [f"test accuracy {100 * test['accuracy']:.2f}%", f"loss {test['loss']:.4f}"]
-    if "mean_iou" in test:
-        words.insert(0, f"mean IoU {100 * test['mean_iou']:.2f}%")
-    if "steps" in test:
-        words.append(f"{test['steps']:.1f} solver steps")
-        words.append(f"{100 * test['unconverged']:.2f}% unconverged")
-    console.print(", ".join(words), style="bold")
+    console.print(run.headline(), style="bold")
     console.print(f"run:    {run.path}")
-    console.print(f"report: {run.report}")
+    console.print(f"report: {run.folder.report}")

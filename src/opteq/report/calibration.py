@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from opteq.evaluate.calibration import Reliability
+from opteq.evaluation.calibration import Reliability
 from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
-from opteq.train.checkpoint import write_atomically
+from opteq.training.checkpoint import write_atomically
 
 
 def write_reliability(found: Reliability, run: Path) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opteq.report.page import ACCENT, SECOND, new_figure
 from opteq.theory.robustness import RobustAccuracy
-from opteq.train.checkpoint import write_atomically
+from opteq.training.checkpoint import write_atomically
 
 
 def robust_lines(found: RobustAccuracy) -> list[str]:

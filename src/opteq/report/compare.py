@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from opteq.report.page import ACCENT, MUTED, new_figure, render, svg
-from opteq.train.checkpoint import write_atomically
-from opteq.train.compare import Row
-from opteq.train.run import environment
+from opteq.training.checkpoint import write_atomically
+from opteq.training.compare import Row
+from opteq.training.run import environment
 
 _NOTE = (
     "Test figures of the last epoch, mean +- standard deviation over seeds. Time is that of the "

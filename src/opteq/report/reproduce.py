@@ -7,12 +7,11 @@ import io
 from datetime import date
 from pathlib import Path
 
-from opteq.evaluate.findings import Table
+from opteq.papers.catalogue import TITLES
+from opteq.papers.run import Reproduction
 from opteq.report.pictures import write_picture
-from opteq.reproduce.catalogue import TITLES
-from opteq.reproduce.run import Reproduction
-from opteq.train.checkpoint import write_atomically
-from opteq.train.run import environment
+from opteq.training.checkpoint import write_atomically
+from opteq.training.run import environment
 
 
 def write_reproduction(found: Reproduction, command: str) -> Path:
@@ -54,11 +53,5 @@ def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str
         lines += [found.note, ""]
     lines += [f"![{key}]({file})\n" for key, file in pictures.items()]
     if found.verdicts:
-        lines += [claims_table(found).markdown(), ""]
+        lines += [found.claims().markdown(), ""]
     return "\n".join(lines).rstrip()
-
-
-def claims_table(found: Reproduction) -> Table:
-    """Each claim, and whether it shows here."""
-    rows = [[text, verdict.word, verdict.detail] for text, verdict in found.verdicts]
-    return Table("", ("claim", "here", "measured"), rows)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import Chain
-from opteq.evaluate.findings import Table
-from opteq.evaluate.saliency import gates_of
+from opteq.evaluation.findings import Table
+from opteq.evaluation.saliency import gates_of
 from opteq.models.classifier import Classifier
 from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate

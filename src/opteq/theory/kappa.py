@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import BoundChain, Chain
-from opteq.evaluate.saliency import gates_of
+from opteq.evaluation.saliency import gates_of
 from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded
 from opteq.operators import Conv2d

@@ -1,0 +1,33 @@
+"""Figures of a long evaluation, kept as they come, so that one that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from opteq.training.checkpoint import write_atomically
+
+
+class Journal:
+    """A file of figures by name. Those of another `key` (other weights, other images) are
+    forgotten."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.key = path, key
+        self.figures: dict[str, float] = {}
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+            if known["key"] == key:
+                self.figures = dict(known["figures"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+
+    def __call__(self, name: str, compute: Callable[[], float]) -> float:
+        """The figure that is known, or the one computed now."""
+        if name not in self.figures:
+            self.figures[name] = compute()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"key": self.key, "figures": self.figures})
+            write_atomically(self.path, text.encode())
+        return self.figures[name]

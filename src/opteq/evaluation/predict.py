@@ -1,0 +1,67 @@
+"""Predictions for image files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from opteq.data.dataset import decode
+from opteq.errors import DataError, NotConvergedWarning, OptionError
+from opteq.models.classifier import Network
+from opteq.training.load import load
+
+
+class Prediction(NamedTuple):
+    """The likeliest classes of an image."""
+
+    classes: list[tuple[str, float]]
+    converged: bool
+
+
+def predict_files(
+    run: Path, paths: Sequence[Path], *, top: int = 3
+) -> Iterator[tuple[Path, Prediction | DataError]]:
+    """The likeliest classes of each file, or why it could not be read."""
+    model = load(run)
+    for path in paths:
+        try:
+            x = read_for(model, path)
+        except DataError as error:
+            yield path, error
+            continue
+        yield path, predict(model, x, top=top)
+
+
+def predict(model: Network, x: Tensor, *, top: int = 3) -> Prediction:
+    """The likeliest classes of one image in [0, 1]."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        output = model.run(x[None])
+    if output.logits.ndim != 2:
+        raise OptionError(
+            "This model gives a class to each pixel, not to an image.",
+            "Load it with opteq.load(run) and take model(x).argmax(1).",
+        )
+    chances = output.logits.softmax(1)[0]
+    best = chances.topk(min(top, len(chances)))
+    names = [(model.class_names[i], p) for p, i in zip(*map(Tensor.tolist, best), strict=True)]
+    return Prediction(names, all(bool(s.converged.all()) for s in output.solutions))
+
+
+def read_for(model: Network, path: Path) -> Tensor:
+    """An image file at the size and with the channels that the model was trained on."""
+    channels, height, width = model.image_shape
+    image = decode(path, None, channels).float() / 255
+    scale = max(height / image.shape[1], width / image.shape[2])
+    size = [max(n, round(m * scale)) for n, m in zip((height, width), image.shape[1:], strict=True)]
+    image = functional.interpolate(
+        image[None], size=size, mode="bilinear", antialias=True, align_corners=False
+    )[0]
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return image[:, top : top + height, left : left + width].clamp(0, 1)

@@ -1,0 +1,244 @@
+"""Evaluation of a trained run on the test images of its recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from opteq.data.batches import Skipped, evaluation_batches, read_batches
+from opteq.data.dataset import Data, ImageSet
+from opteq.data.named import load_data
+from opteq.data.splits import limited
+from opteq.errors import (
+    NotConvergedWarning,
+    OptionError,
+    RunError,
+    UnknownOptionError,
+    nearest,
+)
+from opteq.evaluation.adaptive import predict_adaptively
+from opteq.evaluation.calibration import Reliability, calibration_figures, reliability
+from opteq.evaluation.findings import Picture, Table
+from opteq.evaluation.suites import SUITES as MORE
+from opteq.evaluation.suites import Subject
+from opteq.models.classifier import Classifier, Network, is_right
+from opteq.training.load import load
+from opteq.training.run import RunFolder
+from opteq.training.tally import Tally, tally
+
+_PERCENT = (
+    "accuracy",
+    "top5",
+    "mean_iou",
+    "mean_accuracy",
+    "unconverged",
+    "adaptive_accuracy",
+    "adaptive_decided",
+)
+SUITES = ("accuracy", "calibration", *MORE)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures with the protocol they were obtained by."""
+
+    protocol: str
+    figures: dict[str, Any]
+    confusion: list[list[int]]
+    classes: tuple[str, ...]
+    failures: dict[str, int]
+    reliability: Reliability | None = None
+    tables: list[Table] = field(default_factory=list)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Name and value of each figure, to be printed."""
+        found = []
+        for name, value in self.figures.items():
+            percent = name in _PERCENT
+            text = f"{100 * value:.2f}%" if percent else f"{value:.4g}"
+            found.append((name.replace("_", " "), f"{value:,}" if name == "images" else text))
+        found += [(f"  {cause.replace('_', ' ')}", str(n)) for cause, n in self.failures.items()]
+        return found
+
+    def __str__(self) -> str:
+        width = max((len(name) for name, _ in self.lines()), default=0)
+        rows = [f"{name:{width}}  {value}" for name, value in self.lines()]
+        tables = [f"\n{table.title}\n{table.markdown()}" for table in self.tables]
+        return "\n".join([self.protocol, *rows, *tables])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "protocol": self.protocol,
+            **{name: _finite(value) for name, value in self.figures.items()},
+            "failures": self.failures,
+            "tables": [
+                {"title": t.title, "header": list(t.header), "rows": t.rows} for t in self.tables
+            ],
+            "classes": list(self.classes),
+            "confusion": self.confusion,
+        }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def load_run(
+    path: Path, *, checkpoint: str = "best", data_dir: Path | None = None, limit: int | None = None
+) -> tuple[Network, Data, Any]:
+    """The model of a run, its data, and batches of its test images or a sample of them."""
+    recipe = RunFolder(path).recipe
+    model = load(path, checkpoint)  # type: ignore[arg-type]
+    data = load_data(recipe.data, data_dir)
+    require_same_classes(model, data, path)
+    return model, data, _test_batches(model, data, limit)
+
+
+def evaluate_run(
+    path: Path,
+    *,
+    checkpoint: str = "best",
+    data_dir: Path | None = None,
+    limit: int | None = None,
+    suites: Sequence[str] = ("accuracy",),
+    adaptive: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Evaluation:
+    """Test a run on the test images of its recipe; if `adaptive`, also with steps only where they
+    can change the class (see `opteq.evaluation.adaptive`)."""
+    for name in suites:
+        if name not in SUITES:
+            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, SUITES))
+    model, data, _ = load_run(path, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    recipe = RunFolder(path).recipe
+    test = limited(data.test, limit)
+    found = on_test_images(model, data, limit)
+    part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"
+    protocol = (
+        f"{recipe.model.name}, {checkpoint} checkpoint of {path}, {data.name} "
+        f"({recipe.data.split} split), {part} test images, seed {recipe.seed}"
+    )
+    figures = found.figures()
+    bins = None
+    if "calibration" in suites:
+        added, bins = _calibration(model, data, limit)
+        figures |= added
+    if adaptive:
+        figures |= _adaptive_figures(model, data, limit)
+    evaluation = Evaluation(
+        protocol,
+        figures,
+        found.confusion.long().tolist(),
+        data.classes,
+        dict(found.failures),
+        bins,
+    )
+    chosen = [MORE[name] for name in suites if name in MORE]
+    if chosen:
+        require_finite(model, path)
+    if chosen and data.task == "segmentation":
+        raise OptionError("These suites are for classifiers.", "Leave --suite out.")
+    subject = Subject(model, data, limit, path / "evaluate", _weights_key(model), progress)
+    for suite in chosen:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            more = suite(subject)
+        evaluation.figures.update(more.figures)
+        evaluation.tables.extend(more.tables)
+        evaluation.pictures.update(more.pictures)
+    return evaluation
+
+
+def _weights_key(model: Network) -> str:
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tally:
+    """A model on the test images, or a sample of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        return tally(model, _test_batches(model, data, limit), len(data.classes))
+
+
+def _test_batches(
+    model: Network, data: Data, limit: int | None, chosen: ImageSet | None = None
+) -> Any:
+    images = limited(data.test if chosen is None else chosen, limit)
+    return read_batches(
+        images,
+        evaluation_batches(len(images), 256),
+        device=cast(torch.device, model.pixel_mean.device),
+        undecodable="skip",
+        skipped=Skipped(),
+    )
+
+
+def _calibration(
+    model: Network, data: Data, limit: int | None
+) -> tuple[dict[str, float], Reliability]:
+    if data.task == "segmentation":
+        raise OptionError("Calibration is measured for classifiers.", "Leave --suite out.")
+    logits, labels = _logits(model, _test_batches(model, data, limit))
+    unseen = None
+    if data.unseen is not None:
+        unseen = _logits(model, _test_batches(model, data, limit, data.unseen))[0]
+    return calibration_figures(logits, labels, unseen), reliability(logits, labels)
+
+
+@torch.no_grad()
+def _logits(model: Network, batches: Any) -> tuple[Tensor, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        found = [(model(images), labels) for images, labels in batches]
+    return torch.cat([a for a, _ in found]), torch.cat([b for _, b in found])
+
+
+def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str, float]:
+    if not isinstance(model, Classifier):
+        raise OptionError(
+            f"{type(model).__name__} has no equilibria to stop early.", "Leave --adaptive out."
+        )
+    right = steps = decided = count = 0
+    for images, labels in _test_batches(model, data, limit):
+        found = predict_adaptively(model, images)
+        right += int(is_right(found.logits, labels).sum())
+        steps += int(found.steps.sum())
+        decided += int(found.decided.sum())
+        count += len(images)
+    return {
+        "adaptive_accuracy": right / count,
+        "adaptive_steps": steps / count,
+        "adaptive_decided": decided / count,
+    }
+
+
+def require_finite(model: Network, path: Path) -> None:
+    """Nothing can be attacked, explained or certified of a run that became NaN."""
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        raise RunError(
+            f"The weights of {path} are not finite numbers: its training diverged.",
+            "Train again with a lower train.optimiser.learning_rate, or with train.clip.",
+        )
+
+
+def require_same_classes(model: Network, data: Data, path: Path) -> None:
+    """A run can be tested on data with its own classes only."""
+    if model.class_names != data.classes:
+        raise RunError(
+            f"{path} was trained on other classes than {data.name} has.",
+            "Use the data the run was made with.",
+        )

@@ -1,0 +1,211 @@
+"""The suites of `opteq evaluate` that go beyond accuracy and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from opteq.data.corruption import SEVERITIES
+from opteq.data.dataset import Data, content_key
+from opteq.data.splits import sample
+from opteq.errors import OptionError
+from opteq.evaluation.attack import STANDARD, under_attack
+from opteq.evaluation.convergence import convergence, plain
+from opteq.evaluation.corruption import under_corruption
+from opteq.evaluation.efficiency import efficiency
+from opteq.evaluation.findings import Curves, Picture, Series, Table, Tile, Tiles
+from opteq.evaluation.journal import Journal
+from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map
+from opteq.gradient import GradientRule, Implicit, OneStep, Phantom, Unrolled
+from opteq.layer import Equilibrium
+from opteq.models.classifier import Classifier, Network
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a suite looks at."""
+
+    model: Network
+    data: Data
+    limit: int | None
+    folder: Path
+    """Where figures that take long are kept."""
+    key: str
+    """Tells these weights from others."""
+    progress: Callable[[str], object]
+
+    def images(self, most: int) -> tuple[Tensor, Tensor]:
+        """A sample of the test images in uint8, at most so many, with labels."""
+        x, y = sample(self.data.test, min(most, self.limit or most))
+        device = self.model.pixel_mean.device
+        return x.to(device), y.to(device)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a suite found."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+
+
+def corruption(subject: Subject) -> Findings:
+    """19 corruptions, 5 severities."""
+    x, y = subject.images(1000)
+    key = f"weights {subject.key}, images {content_key(x, y)}"
+    journal = Journal(subject.folder / "corruption.json", key)
+    found = under_corruption(
+        subject.model,
+        x.cpu(),
+        y.cpu(),
+        cache=subject.folder / "corrupted",
+        keep=journal,
+        progress=lambda n: subject.progress(f"corruption {n} of {19 * 5}"),
+    )
+    rows = [
+        [
+            kind.replace("_", " "),
+            *(f"{100 * v:.1f}" for v in values),
+            f"{100 * np.mean(values):.1f}",
+        ]
+        for kind, values in found.accuracy.items()
+    ]
+    title = f"Accuracy % under corruption, {len(x)} test images (clean {100 * found.clean:.1f})"
+    header = ("", *(f"severity {s}" for s in SEVERITIES), "mean")
+    mean = [float(np.mean([v[i] for v in found.accuracy.values()])) for i in range(5)]
+    curve = Curves(
+        "Mean over 19 corruptions",
+        "severity (0: clean)",
+        "accuracy %",
+        {"accuracy": Series([0, *SEVERITIES], [100 * v for v in (found.clean, *mean)])},
+    )
+    return Findings(found.figures(), [Table(title, header, rows)], {"corruption": curve})
+
+
+def attack(subject: Subject) -> Findings:
+    """PGD in two norms, through each way to differentiate the equilibrium, beside noise."""
+    x, y = subject.images(200)
+    batches = [(a.float() / 255, b) for a, b in zip(x.split(100), y.split(100), strict=True)]
+    found = under_attack(
+        subject.model,
+        batches,
+        progress=lambda n: subject.progress(f"attacked {n} of {len(x)} images"),
+    )
+    names = list(found[0].accuracy)
+    rows, pictures = [], {}
+    for one in found:
+        size = f"{255 * one.attack.epsilon:.0f}/255" if one.attack.norm == "linf" else ""
+        rows.append(
+            [
+                f"{one.attack.norm} {size or format(one.attack.epsilon, 'g')}",
+                *(f"{100 * one.accuracy[name]:.1f}" for name in names),
+            ]
+        )
+    for norm in ("linf", "l2"):
+        chosen = [one for one in found if one.attack.norm == norm]
+        pictures[f"attack-{norm}"] = Curves(
+            f"Accuracy under attacks in {norm}",
+            "size",
+            "accuracy %",
+            {
+                name: Series(
+                    [0.0, *(one.attack.epsilon for one in chosen)],
+                    [100 * v for v in (found[0].clean, *(one.accuracy[name] for one in chosen))],
+                )
+                for name in names
+            },
+        )
+    title = (
+        f"Accuracy % under PGD-{STANDARD[0].steps}, {len(x)} test images "
+        f"(clean {100 * found[0].clean:.1f})"
+    )
+    return Findings({}, [Table(title, ("", *names), rows)], pictures)
+
+
+def saliency(subject: Subject) -> Findings:
+    """Grad-CAM on state and injection, gradient maps, gates, for a few images."""
+    x, y = subject.images(6)
+    images = x.float() / 255
+    rows: list[list[Tile]] = [[] for _ in range(len(images))]
+
+    def add(caption: str, maps: Tensor | None, *, coloured: bool = True) -> None:
+        if maps is not None:
+            for row, one in zip(rows, maps.cpu().numpy(), strict=True):
+                row.append(Tile(caption, one, coloured))
+
+    for row, one, label in zip(rows, images.cpu().numpy(), y.tolist(), strict=True):
+        picture = one[0] if len(one) == 1 else one.transpose(1, 2, 0)
+        row.append(Tile(subject.data.classes[label], picture))
+    add("Grad-CAM, state", grad_cam(subject.model, images))
+    if isinstance(subject.model, Classifier):
+        add("Grad-CAM, injection", grad_cam(subject.model, images, place="injection"))
+    add("gradient", gradient_map(subject.model, images))
+    add("gates", gate_map(subject.model, images))
+    return Findings(pictures={"saliency": Tiles("What predictions rest on", rows)})
+
+
+def solving(subject: Subject) -> Findings:
+    """Residual and objective at each step."""
+    model = subject.model
+    if not isinstance(model, Classifier):
+        raise OptionError(f"{type(model).__name__} has no equilibria.", "Leave this suite out.")
+    x = subject.images(64)[0].float() / 255
+    series, objective = {}, {}
+    for name, found in (
+        ("Anderson", convergence(model, x, steps=30)),
+        ("plain", convergence(model, x, solver=plain(30))),
+    ):
+        for i, one in enumerate(found):
+            label = name if len(found) == 1 else f"{name}, branch {i + 1}"
+            steps = list(range(1, len(one.median) + 1))
+            series[label] = Series(steps, one.median)
+            if one.above_end is not None:
+                objective[label] = Series(steps[:-1], [max(v, 1e-12) for v in one.above_end[:-1]])
+    axis = "evaluations of the map"
+    pictures: dict[str, Picture] = {
+        "residual": Curves("Median over 64 images", axis, "relative residual", series, log_y=True)
+    }
+    if objective:
+        pictures["objective"] = Curves(
+            "Hidden objective: mean distance from its end",
+            axis,
+            "|G - G at the end|",
+            objective,
+            log_y=True,
+        )
+    return Findings(pictures=pictures)
+
+
+def speed(subject: Subject) -> Findings:
+    """Images a second and what a training step keeps, for each gradient rule."""
+    x, y = subject.images(32)
+    equilibria = any(isinstance(m, Equilibrium) for m in subject.model.modules())
+    rules: dict[str, GradientRule | None] = {"own": None}
+    if equilibria:
+        rules |= {
+            "implicit": Implicit(),
+            "phantom": Phantom(steps=5, damping=0.8),
+            "one step": OneStep(),
+            **{f"unrolled, K = {k}": Unrolled(steps=k) for k in (5, 20)},
+        }
+    found = efficiency(subject.model, x.float() / 255, y, rules, seconds=8.0)
+    rows = [
+        [name, f"{e.forward:,.0f}", f"{e.training:,.0f}", f"{e.kept:.2f}", f"{e.steps:.1f}"]
+        for name, e in found.items()
+    ]
+    header = ("gradient", "forward images/s", "training images/s", "MB kept an image", "steps")
+    return Findings(tables=[Table(f"Cost, batch of {len(x)}", header, rows)])
+
+
+SUITES: dict[str, Callable[[Subject], Findings]] = {
+    "corruption": corruption,
+    "attack": attack,
+    "saliency": saliency,
+    "convergence": solving,
+    "efficiency": speed,
+}

@@ -1,0 +1,148 @@
+"""OptEq's tables of time and memory."""
+
+from __future__ import annotations
+
+from opteq.papers import measures
+from opteq.papers.controls import DEEP_ONCE
+from opteq.papers.experiment import (
+    ACCURACY,
+    PARAMETERS,
+    STEPS,
+    Claim,
+    Column,
+    Experiment,
+    Row,
+    Tiny,
+    above,
+    below,
+    points,
+)
+
+OPTEQ_T8 = Experiment(
+    rows=(
+        *(
+            Row(
+                f"unrolled, K = {steps}",
+                Tiny("deep", {"gradient": {"name": "unrolled", "steps": steps}}),
+                f"opteq_unrolled{steps}",
+                {"accuracy": value, "relative_residual": residual},
+            )
+            for steps, value, residual in (
+                (5, 83.52, 1.22e-2),
+                (10, 87.28, 4.88e-3),
+                (20, 87.71, 4.81e-4),
+                (40, 87.83, 1.20e-5),
+            )
+        ),
+        *(
+            Row(
+                f"implicit, tolerance {tolerance}",
+                Tiny(
+                    "deep",
+                    {
+                        "gradient": "implicit",
+                        "solver": {"name": "anderson", "tol": float(tolerance), "max_steps": 50},
+                    },
+                ),
+                f"opteq_implicit_{name}",
+                {"accuracy": value, "relative_residual": residual},
+            )
+            for tolerance, name, value, residual in (
+                ("1e-3", "1e3", 87.63, 7.33e-4),
+                ("1e-2", "1e2", 85.95, 9.52e-3),
+            )
+        ),
+        Row("phantom", Tiny("deep", {"gradient": "phantom"}), control=True),
+        Row("one step", Tiny("deep", {"gradient": "one_step"}), control=True),
+        DEEP_ONCE,
+    ),
+    measure=measures.all_of(measures.accuracy, measures.own_residual, measures.cost),
+    columns=(
+        ACCURACY,
+        Column("relative_residual", "residual", 1, scientific=True),
+        Column("forward_images_s", "forward images/s", 0),
+        Column("training_images_s", "training images/s", 0),
+        Column("kept_mb", "MB kept an image", 2),
+        STEPS,
+    ),
+    claims=(
+        Claim(
+            "more unrolled steps are more accurate",
+            points("unrolled, K = 40", "unrolled, K = 5"),
+        ),
+        Claim(
+            "at a like residual unrolling is as accurate as implicit gradients",
+            points("unrolled, K = 20", "implicit, tolerance 1e-3"),
+        ),
+        Claim(
+            "at a like residual unrolling trains faster than implicit gradients",
+            above("unrolled, K = 20", "implicit, tolerance 1e-3", "training_images_s"),
+        ),
+        Claim(
+            "implicit gradients need less memory",
+            below("implicit, tolerance 1e-3", "unrolled, K = 20", "kept_mb"),
+        ),
+        Claim(
+            "a loose tolerance harms implicit training",
+            points("implicit, tolerance 1e-3", "implicit, tolerance 1e-2"),
+        ),
+    ),
+    note=(
+        "The paper's times are seconds for 80 steps on one GPU, with another root finder; ours are "
+        "images a second of one batch of 32."
+    ),
+)
+
+OPTEQ_T9 = Experiment(
+    rows=(
+        Row("ResNet", Tiny("resnet"), "resnet50_imagenet", {"training_images_s": 4597}),
+        Row("MDEQ", Tiny("mdeq"), None, {"training_images_s": 1057}),
+        Row(
+            "deep OptEq, unrolled K = 5",
+            Tiny("deep", {"gradient": {"name": "unrolled", "steps": 5}}),
+            "opteq_imagenet_small",
+            {"training_images_s": 1835},
+        ),
+        Row(
+            "deep OptEq, implicit",
+            Tiny("deep", {"gradient": "implicit"}),
+            None,
+            {"training_images_s": 1137},
+        ),
+        Row("deep OptEq, one step", Tiny("deep", {"gradient": "one_step"}), control=True),
+        Row("GEQ", Tiny("geq"), control=True),
+        Row("GEQ, gate off", Tiny("geq", {"gamma": 1e-6}), control=True),
+        DEEP_ONCE,
+    ),
+    steps=20,
+    measure=measures.cost,
+    columns=(
+        Column("training_images_s", "training images/s", 0),
+        Column("forward_images_s", "forward images/s", 0),
+        Column("kept_mb", "MB kept an image", 2),
+        PARAMETERS,
+    ),
+    claims=(
+        Claim(
+            "explicit models train faster than implicit ones",
+            above("ResNet", "deep OptEq, unrolled K = 5", "training_images_s"),
+        ),
+        Claim(
+            "unrolling trains faster than implicit gradients",
+            above("deep OptEq, unrolled K = 5", "deep OptEq, implicit", "training_images_s"),
+        ),
+        Claim(
+            "OptEq trains faster than MDEQ",
+            above("deep OptEq, unrolled K = 5", "MDEQ", "training_images_s"),
+        ),
+    ),
+    note=(
+        "Models after 20 training steps, one batch of 32. The paper's figures are for ImageNet on "
+        "eight GPUs: compare ratios."
+    ),
+)
+
+OPTEQ_COST = {
+    "opteq-t8": OPTEQ_T8,
+    "opteq-t9": OPTEQ_T9,
+}

@@ -1,0 +1,265 @@
+"""Running an experiment: train what is not trained yet, measure what is not measured yet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from opteq.data.dataset import Data
+from opteq.data.named import load_data
+from opteq.data.settings import DataSettings
+from opteq.errors import NotConvergedWarning, OptionError, RunError
+from opteq.evaluation.findings import Picture, Table
+from opteq.papers.experiment import (
+    Column,
+    Experiment,
+    Results,
+    Row,
+    Trained,
+    Values,
+    Verdict,
+    dots,
+)
+from opteq.papers.tiny import has_family, tiny_recipe
+from opteq.training.checkpoint import load_checkpoint, write_atomically
+from opteq.training.load import load
+from opteq.training.progress import Progress
+from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.run import RunFolder
+from opteq.training.session import train
+from opteq.training.state import require_same_data
+
+Scale = Literal["tiny", "paper"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an experiment is to be run."""
+
+    id: str
+    scale: Scale
+    seeds: int
+    output: Path
+    data: str | None = None
+    """At the small scale; None is the experiment's own."""
+    data_dir: Path | None = None
+    overrides: tuple[str, ...] = ()
+    limit: int | None = None
+    """Test images that are measured, all if None."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out."""
+
+    plan: Plan
+    table: Table
+    verdicts: list[tuple[str, Verdict]]
+    pictures: dict[str, Picture]
+    protocol: str
+    note: str
+    left_out: list[str]
+    """Rows of the paper that do not exist at this scale."""
+
+    def claims(self) -> Table:
+        """Each claim, and whether it shows here."""
+        rows = [[text, verdict.word, verdict.detail] for text, verdict in self.verdicts]
+        return Table("", ("claim", "here", "measured"), rows)
+
+    def __str__(self) -> str:
+        parts = [self.protocol, self.table.markdown()]
+        return "\n\n".join(parts + ([self.claims().markdown()] if self.verdicts else []))
+
+
+class StoppedError(Exception):
+    """The user stopped a training; it was saved."""
+
+
+def recipes_of(experiment: Experiment, plan: Plan) -> dict[str, Recipe]:
+    """The recipe of each row at this scale; all are checked before anything is trained."""
+    data = plan.data or experiment.data
+    if plan.scale == "paper" and plan.data is not None:
+        raise OptionError("--data chooses data at the small scale.", "Leave it out.")
+    overrides = list(plan.overrides)
+    if experiment.steps is not None:
+        overrides = [f"train.steps={experiment.steps}", *overrides]
+    found = {}
+    for row in experiment.at(plan.scale):
+        if plan.scale == "paper":
+            assert row.paper is not None
+            found[row.label] = load_recipe(row.paper, overrides)
+        elif row.tiny is not None and has_family(data, row.tiny.family):
+            found[row.label] = tiny_recipe(row.tiny, data, experiment.settings, overrides)
+    return found
+
+
+def reproduce(
+    experiment: Experiment,
+    plan: Plan,
+    *,
+    announce: Callable[[str], object],
+    progress: Callable[[], Progress],
+) -> Reproduction:
+    """Run an experiment. Runs and figures that are in the output folder already are used again, so
+    that one that was stopped goes on, and experiments share what they have in common."""
+    recipes = recipes_of(experiment, plan)
+    if not recipes:
+        raise OptionError(
+            f"{plan.id} has no row at the scale {plan.scale!r} for this data.",
+            "Choose another scale, or other data.",
+        )
+    loaded: dict[DataSettings, Data] = {}
+    values: dict[str, list[Values]] = {label: [] for label in recipes}
+    total = plan.seeds * len(recipes)
+    for seed in range(plan.seeds):
+        for i, (label, recipe) in enumerate(recipes.items()):
+            seeded = recipe.model_copy(update={"seed": seed})
+            if seeded.data not in loaded:
+                loaded[seeded.data] = load_data(seeded.data, plan.data_dir)
+            place = f"[{plan.id}, {seed * len(recipes) + i + 1} of {total}: {label}, seed {seed}]"
+            data = loaded[seeded.data]
+
+            def tell(text: str, place: str = place) -> None:
+                announce(f"{place} {text}")
+
+            values[label].append(_one(experiment, plan, seeded, data, tell, progress))
+    results = Results(values)
+    rows = [row for row in experiment.rows if row.label in recipes]
+    return Reproduction(
+        plan,
+        _table(experiment, rows, results),
+        [(claim.text, claim.check(results)) for claim in experiment.claims],
+        _pictures(experiment, rows, results, plan),
+        _protocol(plan, list(recipes.values()), loaded),
+        experiment.note,
+        [row.label for row in experiment.rows if row.label not in recipes],
+    )
+
+
+def run_folder(output: Path, recipe: Recipe) -> RunFolder:
+    """Where a run lies: the same for every experiment that needs this recipe. Settings at their
+    default do not count, so that a version with more settings finds the runs of this one."""
+    words = {"name", "summary", "reference", "chosen", "seed"}
+    facts = recipe.model_dump(mode="json", exclude=words, exclude_defaults=True)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    return RunFolder(output / "runs" / f"{recipe.name}-{digest}-seed{recipe.seed}")
+
+
+def _one(
+    experiment: Experiment,
+    plan: Plan,
+    recipe: Recipe,
+    data: Data,
+    announce: Callable[[str], object],
+    progress: Callable[[], Progress],
+) -> Values:
+    run = run_folder(plan.output, recipe)
+    stem = f"{plan.id}-{plan.limit}" if plan.limit else plan.id
+    known = run.path / "evaluate" / f"{stem}.json"
+    trained = _train(run, recipe, data, announce, progress)
+    if known.is_file():
+        try:
+            return json.loads(known.read_text(encoding="utf-8"))
+        except ValueError:
+            known.unlink()
+    announce("measuring")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        model = load(trained.path, "last")
+        found = experiment.measure(Trained(trained, recipe, model, data, plan.limit))
+    found["parameters"] = float(model.count_parameters())
+    known.parent.mkdir(exist_ok=True)
+    write_atomically(known, json.dumps(found).encode())
+    return found
+
+
+def _train(
+    run: RunFolder,
+    recipe: Recipe,
+    data: Data,
+    announce: Callable[[str], object],
+    progress: Callable[[], Progress],
+) -> RunFolder:
+    exists = run.last.is_file()
+    if exists:
+        facts = load_checkpoint(run.last)[1]
+        require_same_data(facts, data, run.last)
+        if facts["finished"]:
+            return run
+    announce("training")
+    _, outcome = train(
+        recipe,
+        run.path,
+        resume=exists,
+        force=run.path.exists() and not exists,
+        data=data,
+        progress=progress(),
+    )
+    if not outcome.finished:
+        raise StoppedError
+    if not run.last.is_file():
+        raise RunError(f"{run.path} has no checkpoint.", "Remove the folder and start again.")
+    return run
+
+
+def _table(experiment: Experiment, rows: Sequence[Row], results: Results) -> Table:
+    columns = [c for c in experiment.columns if any(results.has(r.label, c.key) for r in rows)]
+    published = [
+        c for c in experiment.columns if any(c.key in row.published for row in experiment.rows)
+    ]
+    header = ["", *(c.title for c in columns), *(f"paper: {c.title}" for c in published)]
+    lines = []
+    for row in rows:
+        cells = [f"{row.label} (control)" if row.control else row.label]
+        cells += [_cell(results, row.label, column) for column in columns]
+        cells += [_published(row, column) for column in published]
+        lines.append(cells)
+    return Table("", tuple(header), lines)
+
+
+def _cell(results: Results, label: str, column: Column) -> str:
+    values = results.each(label, column.key)
+    if not values:
+        return "-"
+    text = column.text(results.mean(label, column.key))
+    if len(values) < 2 or column.key == "parameters":
+        return text
+    return f"{text} +- {column.text(results.spread(label, column.key))}"
+
+
+def _published(row: Row, column: Column) -> str:
+    return f"{row.published[column.key]:g}" if column.key in row.published else "-"
+
+
+def _pictures(
+    experiment: Experiment, rows: Sequence[Row], results: Results, plan: Plan
+) -> dict[str, Picture]:
+    if experiment.pictures is not None:
+        return experiment.pictures(results)
+    first = experiment.columns[0]
+    return {first.key: dots(results, rows, first, plan.id)}
+
+
+def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, Data]) -> str:
+    parts = []
+    for settings, data in loaded.items():
+        split = "" if settings.split == "standard" else f", split {settings.split}"
+        part = (
+            f"{data.name}{split}: {len(data.train):,} training and {len(data.test):,} test images"
+        )
+        parts.append(part if part not in parts else "")
+    epochs = sorted({recipe.train.epochs for recipe in recipes})
+    words = [
+        "; ".join(dict.fromkeys(p for p in parts if p)),
+        f"{' or '.join(str(n) for n in epochs)} epochs",
+        f"{plan.seeds} seed{'s' if plan.seeds > 1 else ''} (mean +- standard deviation)",
+        f"scale {plan.scale}",
+    ]
+    if plan.limit:
+        words.append(f"LIMITED to {plan.limit} test images")
+    return ", ".join(words)

@@ -1,0 +1,68 @@
+"""Recipes of the small scale: one for each family of models and data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from opteq.errors import OptionError, nearest
+from opteq.papers.experiment import Tiny
+from opteq.training.recipe import Recipe, load_recipe
+
+_DIGITS = {
+    "geq": "geq_digits",
+    "opteq": "opteq_single_digits",
+    "deep": "opteq_digits",
+    "mopteq": "mopteq_digits",
+    "resnet": "resnet_digits",
+    "mdeq": "mdeq_digits",
+    "monotone": "monotone_digits",
+    "tiers": "monotone_tiers_digits",
+    "ode": "neural_ode_digits",
+    "augmented_ode": "augmented_ode_digits",
+    "tied": "tied_digits",
+    "geq_certified": "geq_digits_certified",
+    "opteq_certified": "opteq_digits_certified",
+    "deep_certified": "deep_opteq_digits_certified",
+    "mopteq_certified": "mopteq_digits_certified",
+}
+_MAIN = ("geq", "opteq", "deep", "mopteq", "resnet")
+_CERTIFIED = ("geq", "opteq", "deep", "mopteq")
+_PREFIX = {"deep": "deep_opteq"}
+FAMILIES: dict[str, dict[str, str]] = {
+    "digits": _DIGITS,
+    "fashion-mnist": {
+        **{f: f"{_PREFIX.get(f, f)}_fashion" for f in _MAIN},
+        **{f"{f}_certified": f"{_PREFIX.get(f, f)}_fashion_certified" for f in _CERTIFIED},
+    },
+    "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
+    "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
+    "pairs": {"fcn": "fcn_pairs_tiny", "opteq": "opteq_pairs_tiny", "geq": "geq_pairs_tiny"},
+}
+
+
+def has_family(data: str, family: str) -> bool:
+    """Whether there is a recipe; a data set that is not known is an error."""
+    if data not in FAMILIES:
+        raise OptionError(f"The small scale has no recipes for {data!r}.", nearest(data, FAMILIES))
+    return family in FAMILIES[data]
+
+
+def tiny_recipe(tiny: Tiny, data: str, common: Mapping[str, Any], more: list[str]) -> Recipe:
+    """The recipe of a row: its family's, then what all rows share, then its own, then the user's
+    changes."""
+    changes: dict[str, Any] = {}
+    if data == "cifar100":
+        changes["data.name"] = "cifar100"
+    changes |= dict(common)
+    changes |= {f"model.options.{key}": value for key, value in tiny.options.items()}
+    changes |= dict(tiny.settings)
+    lines = [f"{key}={_text(value)}" for key, value in changes.items()]
+    return load_recipe(FAMILIES[data][tiny.family], [*lines, *more])
+
+
+def _text(value: Any) -> str:
+    plain = list(value) if isinstance(value, tuple) else value
+    return yaml.safe_dump(plain, default_flow_style=True, width=10_000).replace("\n...", "").strip()

@@ -1,0 +1,116 @@
+"""From a recipe to the model it trains."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+
+import torch
+
+from opteq.data.batches import pixel_statistics
+from opteq.data.dataset import Data
+from opteq.errors import OpteqError, RecipeError
+from opteq.layer import Equilibrium, evaluating
+from opteq.models.classifier import Network
+from opteq.models.registry import create_model, entry
+from opteq.training.recipe import ModelSettings, Recipe
+
+
+def build_model(recipe: Recipe, data: Data) -> Network:
+    """The model with the classes and channels of the data, normalised by its training images, and
+    tried on one image, so that what does not fit is found before anything is written."""
+    task = task_of(recipe.model)
+    if task != data.task:
+        raise RecipeError(
+            f"{recipe.model.name} is for {task}, {data.name} for {data.task}.",
+            "Choose a model and data of the same kind.",
+        )
+    _refuse_too_large(recipe, data)
+    torch.manual_seed(recipe.seed)
+    model = shaped_model(recipe.model, len(data.classes), data.shape[0])
+    model.normalize(*pixel_statistics(data.train))
+    model.class_names = data.classes
+    _try(model, recipe, data)
+    return model
+
+
+def _refuse_too_large(recipe: Recipe, data: Data) -> None:
+    """Weights that do not fit into memory would end in a process that the system kills."""
+    with torch.device("meta"):
+        model = shaped_model(recipe.model, len(data.classes), data.shape[0])
+    needed = 4 * sum(value.numel() for value in model.state_dict().values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory / 4:  # weights, gradients, momentum, and what is computed
+        raise RecipeError(
+            f"{recipe.model.name} with these options has {needed / 1e9:,.0f} GB of weights, and "
+            f"this machine {memory / 1e9:,.0f} GB of memory.",
+            "Lower model.options.",
+        )
+
+
+def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
+    """A registered model for so many classes and channels."""
+    module, function = entry(settings.name).builder.split(":")
+    known = inspect.signature(getattr(import_module(f"opteq.models.{module}"), function)).parameters
+    for name, found in (("classes", classes), ("in_channels", channels)):
+        if settings.options.get(name, found) != found:
+            raise RecipeError(
+                f"model.options.{name}={settings.options[name]!r}, but the data has {found}.",
+                "Leave it out: it follows from the data.",
+            )
+    options = {"classes": classes, "in_channels": channels, **settings.options}
+    options = {key: _tuples(value) for key, value in options.items() if key in known}
+    try:
+        return create_model(settings.name, **options)
+    except OpteqError as error:
+        raise RecipeError(f"model: {error.problem}", error.remedy) from None
+    except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise RecipeError(f"model.options do not fit: {line}.", "Check their types.") from None
+
+
+def _tuples(value: object) -> object:
+    """YAML has lists where builders take tuples."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _try(model: Network, recipe: Recipe, data: Data) -> None:
+    x = data.train.read(0)[0][None].float() / 255
+    try:
+        with torch.no_grad(), evaluating(model):
+            model(x)
+    except OpteqError as error:
+        raise RecipeError(
+            f"{recipe.model.name} does not take the images of {data.name}, "
+            f"{tuple(x.shape[1:])}: {error.problem}",
+            error.remedy,
+        ) from None
+
+
+def task_of(settings: ModelSettings) -> str:
+    """What a model is for."""
+    options = {**entry(settings.name).options, **settings.options}
+    return options.get("task", "classification")
+
+
+def tolerances(model: torch.nn.Module) -> list[float]:
+    """The tolerance of every equilibrium."""
+    return [layer.solver.tol for layer in _layers(model)]
+
+
+def set_tolerances(model: torch.nn.Module, values: Sequence[float] | float | None) -> None:
+    """Let equilibria be solved to these tolerances, or all to one; None changes nothing."""
+    layers = _layers(model)
+    if values is None:
+        return
+    each = values if isinstance(values, Sequence) else [values] * len(layers)
+    for layer, value in zip(layers, each, strict=True):
+        if layer.solver.tol != value:
+            layer.solver = replace(layer.solver, tol=value)
+
+
+def _layers(model: torch.nn.Module) -> list[Equilibrium]:
+    return [module for module in model.modules() if isinstance(module, Equilibrium)]

@@ -1,0 +1,51 @@
+"""Trained models from run folders."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from opteq.errors import DataWarning
+from opteq.models.classifier import Network
+from opteq.options import one_of
+from opteq.settings import settings_from
+from opteq.training.build import set_tolerances, shaped_model
+from opteq.training.checkpoint import load_checkpoint
+from opteq.training.recipe import ModelSettings
+from opteq.training.run import RunFolder
+from opteq.training.state import load_weights, require_fitting
+
+
+def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:
+    """The trained model of a run, in evaluation mode. It takes images in [0, 1] of the shape it was
+    trained on; `model.class_names` has the names of its classes.
+
+    "best" is the epoch that did best on images kept back for that purpose, or the last epoch if
+    the recipe kept none; "last" is the last checkpoint, finished or not.
+    """
+    one_of("checkpoint", checkpoint, ("best", "last"))
+    folder = RunFolder(Path(run))
+    path = folder.best if checkpoint == "best" else folder.last
+    if checkpoint == "best" and not path.is_file() and folder.last.is_file():
+        path = folder.last
+    tensors, facts = load_checkpoint(path)
+    settings = settings_from(ModelSettings, facts["model"], f"The model of {path}")
+    with torch.device("meta"):
+        expected = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
+    require_fitting(expected, tensors, path)
+    model = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
+    load_weights(model, tensors, path)
+    set_tolerances(model, facts["tolerance"])
+    model.class_names = tuple(facts["classes"])
+    model.image_shape = tuple(facts["shape"])
+    if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
+        warnings.warn(
+            f"{path} has weights that are not finite numbers: its training diverged. Lower "
+            "train.optimiser.learning_rate, or set train.clip.",
+            DataWarning,
+            stacklevel=2,
+        )
+    return model.eval()

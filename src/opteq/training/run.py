@@ -1,0 +1,183 @@
+"""The folder of a run: what is in it, and the promise never to overwrite one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import opteq
+from opteq.errors import RunError
+from opteq.training.checkpoint import FORMAT, write_atomically
+from opteq.training.recipe import Recipe, load_recipe
+
+RECIPE, ENVIRONMENT, METRICS = "recipe.yaml", "environment.json", "metrics.jsonl"
+LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"
+_OURS = (RECIPE, ENVIRONMENT, METRICS, LAST, BEST, REPORT)
+
+
+class RunFolder:
+    """A folder with the resolved recipe, the environment, the metrics and the checkpoints."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def last(self) -> Path:
+        return self.path / LAST
+
+    @property
+    def best(self) -> Path:
+        return self.path / BEST
+
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
+
+    def tidy(self) -> None:
+        """Remove what a save that was killed has left behind."""
+        for name in _OURS:
+            for path in self.path.glob(f".{name}.*"):
+                path.unlink(missing_ok=True)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe the run was made with."""
+        if not (self.path / RECIPE).is_file():
+            raise RunError(
+                f"{self.path} is not the folder of a run.", "Give one that has recipe.yaml."
+            )
+        return load_recipe(self.path / RECIPE)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """One record an epoch."""
+        path = self.path / METRICS
+        if not path.is_file():
+            return []
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError):
+            raise RunError(
+                f"{path} cannot be read.", "Resume the run: it is written anew."
+            ) from None
+
+    def write_metrics(self, records: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        write_atomically(self.path / METRICS, lines.encode())
+
+    def environment(self) -> dict[str, Any]:
+        """What the run was made with."""
+        path = self.path / ENVIRONMENT
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise RunError(f"{path} cannot be read.", "The folder is incomplete.") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the folder of a run, so that no other process trains in it. The system lets it go with
+    the process, however that ends."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be opened ({error.strerror}).", "Give the folder of a run."
+        ) from None
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"{path} is in use by another process that trains in it.",
+                "Wait for it, stop it, or give another --run-dir.",
+            ) from None
+        except OSError:
+            pass  # A file system without locks.
+        yield
+    finally:
+        os.close(folder)
+
+
+def make_folder(path: Path, *, numbered: bool = False) -> Path:
+    """Make the folder of a new run, with the first number that is free if `numbered`. Of several
+    processes that want a name, one gets it."""
+    number = 1
+    while True:
+        target = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            target.mkdir(parents=True, exist_ok=not numbered)
+            return target
+        except FileExistsError:
+            if not numbered:
+                raise RunError(f"{path} is a file.", "Give another --run-dir.") from None
+            number += 1
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RunError(
+                f"{target} cannot be made ({reason}).", "Give another --run-dir."
+            ) from None
+
+
+def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
+    """Write what is known of a run before it starts into its folder, which must be locked."""
+    refuse_taken(path, force=force)
+    for name in _OURS:
+        (path / name).unlink(missing_ok=True)
+    write_atomically(path / RECIPE, recipe.dump().encode())
+    content = json.dumps(environment(), indent=2) + "\n"
+    write_atomically(path / ENVIRONMENT, content.encode())
+    return RunFolder(path)
+
+
+def refuse_taken(path: Path, *, force: bool) -> None:
+    """Refuse a folder that holds something, unless it is a run and may be replaced."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not force:
+            raise RunError(
+                f"{path} exists already.",
+                "Give another --run-dir, go on with --resume, or replace it with --force.",
+            )
+        if not path.is_dir() or not (path / RECIPE).is_file():
+            raise RunError(
+                f"{path} is not the folder of a run, so --force does not replace it.",
+                "Give another --run-dir.",
+            )
+
+
+def latest_run(parent: Path, name: str) -> Path:
+    """The newest run of a recipe below `parent`."""
+    own = re.compile(rf"{re.escape(name)}(-\d+)?")
+    found = [p for p in parent.glob("*") if own.fullmatch(p.name) and (p / RECIPE).is_file()]
+    if not found:
+        raise RunError(
+            f"There is no run of {name} in {parent} to go on with.", "Give its folder: --run-dir."
+        )
+    return max(found, key=lambda p: (p / RECIPE).stat().st_mtime)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and command, for those who want to repeat the run."""
+    import numpy
+    import torch
+
+    return {
+        "format": FORMAT,
+        "opteq": opteq.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }

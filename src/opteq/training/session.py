@@ -1,0 +1,94 @@
+"""From a recipe to a finished run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from lightning_fabric import Fabric
+
+from opteq.data.dataset import Data
+from opteq.data.named import load_data
+from opteq.errors import RunError
+from opteq.training.loggers import with_loggers
+from opteq.training.loop import Outcome, Trainer
+from opteq.training.progress import Progress
+from opteq.training.recipe import Recipe
+from opteq.training.run import RunFolder, locked, make_folder, new_run
+
+Report = Callable[[RunFolder, Data], None]
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where a run takes place."""
+
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    nodes: int = 1
+
+    def fabric(self, recipe: Recipe) -> Fabric:
+        """Processes on these machines, launched."""
+        count = self.devices
+        if count == "auto" and self.accelerator in ("auto", "cpu"):
+            # On CPUs "auto" is one process with all its threads.
+            import torch
+
+            count = "auto" if torch.cuda.is_available() and self.accelerator == "auto" else 1
+        many = self.nodes > 1 or (isinstance(count, int) and count > 1)
+        try:
+            fabric = Fabric(
+                accelerator=self.accelerator,
+                devices=count,
+                num_nodes=self.nodes,
+                strategy="ddp" if many else "auto",
+                precision=recipe.train.precision,
+            )
+        except (ValueError, RuntimeError) as error:
+            line = " ".join(str(error).split())[:160]
+            raise RunError(f"These devices cannot be used: {line}.", "Check --devices.") from None
+        fabric.launch()
+        return fabric
+
+
+def train(
+    recipe: Recipe,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    numbered: bool = False,
+    data_dir: Path | None = None,
+    data: Data | None = None,
+    machines: Machines | None = None,
+    progress: Progress | None = None,
+    loggers: Sequence[str] = (),
+    report: Report | None = None,
+) -> tuple[RunFolder, Outcome]:
+    """Train a recipe into a run folder, or if that is taken and `numbered`, into the first that is
+    free with a number. Everything is checked before the folder is made, and it is locked while it
+    is trained in. `report` is called with the folder and the data when the training is finished."""
+    machines = Machines() if machines is None else machines
+    fabric = machines.fabric(recipe)
+    data = load_data(recipe.data, data_dir) if data is None else data
+    trainer = Trainer(recipe, data, fabric)
+    with ExitStack() as held:
+        if fabric.is_global_zero:
+            if not resume:
+                run_dir = make_folder(run_dir, numbered=numbered)
+            held.enter_context(locked(run_dir))
+            if not resume:
+                new_run(run_dir, recipe, force=force)
+        run = RunFolder(cast(Path, fabric.broadcast(run_dir)))
+        trainer.run = run
+        if resume:
+            trainer.resume()
+        trainer.progress = with_loggers(progress or Progress(), loggers, run.path, recipe)
+        fabric.barrier()
+        outcome = trainer.train()
+        if report is not None and outcome.finished and fabric.is_global_zero:
+            report(run, data)
+    return run, outcome
