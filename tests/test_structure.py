@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,20 @@ def test_imports_point_one_way():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opteq."):
                 source = node.module.split(".")[1]
                 assert FLOW.index(source) <= FLOW.index(room), f"{path} imports {node.module}"
+
+
+def test_the_map_for_contributors_is_the_tree():
+    """In the order in which data flows, and nothing that is not there."""
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [
+        name.rstrip("/").removesuffix(".py")
+        for line in text.splitlines()
+        if (found := re.match(r"    ((?:\w+(?:/|\.py),? ?)+)", line))
+        for name in found.group(1).strip().split(", ")
+    ]
+    assert named == FLOW
+    rooms = {path.stem for path in ROOT.glob("[a-z]*") if path.is_dir() or path.suffix == ".py"}
+    assert rooms == set(FLOW)
 
 
 def test_every_public_object_is_documented():
