@@ -95,8 +95,9 @@ def train(
     """Train a recipe, by name or from a YAML file (default: geq_digits), into a run folder with
     checkpoints, metrics and report.html.
 
-    `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`; `data` is such
-    a group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if taken.
+    `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`; `data` is
+    such a group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if
+    taken.
     `resume` goes on with `run_dir`, or with the newest run of the recipe.
     """
     if isinstance(data, Mapping):

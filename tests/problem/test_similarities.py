@@ -206,7 +206,7 @@ def test_value_of_the_wrong_shape_is_refused():
         def value(self, z, u):
             return (z * u).sum()
 
-    with pytest.raises(ShapeError, match="one number a sample"):
+    with pytest.raises(ShapeError, match="one number per sample"):
         Wrong().gradient(torch.ones(2, 3), torch.ones(2, 3))
 
 

@@ -35,7 +35,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --run-dir.")] = False,
     data_dir: DataDir = None,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, cuda or mps.")] = "auto",
-    devices: Annotated[str, typer.Option(help="How many devices a machine, or auto.")] = "auto",
+    devices: Annotated[str, typer.Option(help="How many devices per machine, or auto.")] = "auto",
     nodes: Annotated[int, typer.Option(help="How many machines.", min=1)] = 1,
     logger: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or wandb. May be repeated.")

@@ -53,8 +53,8 @@ class BoundMap(ABC):
         a map that is not the prox of a gradient: (-c, c), c its Lipschitz constant."""
 
     def project(self, z: State, *, overwrite: bool = False) -> State:
-        """The nearest state at which the hidden objective is finite; z may be overwritten if so
-        said."""
+        """The nearest state at which the hidden objective is finite; with `overwrite`, z itself may
+        be changed."""
         return z
 
     def objective(self, z: State) -> Tensor | None:
@@ -75,7 +75,7 @@ class BoundMap(ABC):
 
 class EquilibriumMap(nn.Module, ABC):
     """T(z; u) with its weights. `bind` fixes u; everything that depends on u or on the weights
-    alone is computed there, once a solve."""
+    alone is computed there, once per solve."""
 
     splitting_converges = False
     """Whether splitting methods are sure to converge whatever the norms of the weights."""

@@ -24,7 +24,7 @@ from opteq.problem.similarity import per_sample_sum
 @strict_options
 class Branch(nn.Module):
     """One branch: W between its state and its hidden layer, U from the features to its hidden
-    layer (pooling included: `Conv2d(...) @ AveragePool(2)`), a bias a channel, a penalty."""
+    layer (pooling included: `Conv2d(...) @ AveragePool(2)`), a bias per channel, a penalty."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Branch(nn.Module):
 @strict_options
 class Branches(EquilibriumMap):
     """z_i = W_i's(W_i h_i(z) + U_i g + b_i) for all branches i, h the gradient of a coupling
-    [MOptEq equation 6]. The state is a tuple, one tensor a branch; the layer's input is the
+    [MOptEq equation 6]. The state is a tuple, one tensor per branch; the layer's input is the
     features g.
 
     In `order="sequential"` a sweep uses the branches it has already updated [algorithm 2], which

@@ -94,7 +94,7 @@ class _MonotoneSplitting(Splitting):
 
 
 class _Shared:
-    """Computed when first asked for, once a solve, whatever samples are left."""
+    """Computed when first asked for, once per solve, whatever samples are left."""
 
     def __init__(self) -> None:
         self.lipschitz: float | None = None

@@ -24,7 +24,7 @@ class Splitting(BoundMap):
     @abstractmethod
     def certain_step(self) -> tuple[Number, Number]:
         """A step t that is sure to converge if any is, and the factor by which it then contracts,
-        1 if none is known. Numbers, or one a sample."""
+        1 if none is known. Numbers, or one per sample."""
 
     @abstractmethod
     def backward(self, v: Tensor, step: Step) -> Tensor:

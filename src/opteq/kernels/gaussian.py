@@ -262,7 +262,7 @@ class BoundGaussian(BoundSimilarity):
 @strict_options
 class Gaussian(GaussianKernel):
     """GEQ: S = exp(-gamma |u - Wz|^2) / (2 gamma), gradient exp(-gamma |r|^2) W'r with r = u - Wz
-    [GEQ eq. 5-6]. u has the shape of Wz; one gate a sample."""
+    [GEQ eq. 5-6]. u has the shape of Wz; one gate per sample."""
 
     def __init__(
         self, operator: Weights, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
@@ -283,8 +283,8 @@ class PatchGaussian(GaussianKernel):
     """GEQ with patches: S = sum over patches i of exp(-gamma |r_i H|^2) / (2 gamma), gradient
     W' unpatch(exp(-gamma |r_i H|^2) r_i H H') with r = u - Wz [GEQ eq. 16, algorithm 1].
 
-    `projection` cuts the patches and holds H. One gate a patch: (batch, channel groups, rows,
-    columns). The projection of u is computed once a solve.
+    `projection` cuts the patches and holds H. One gate per patch: (batch, channel groups, rows,
+    columns). The projection of u is computed once per solve.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ def _operator(unit: UnitKind, channels: int, width: int, norm_bound: float) -> L
         return Conv2d(channels, width, norm_bound=norm_bound)
     if unit == "separable":
         return DepthwiseSeparable(channels, width, norm_bound=norm_bound)
-    # Depthwise 5x5 with two filters a channel, mixed; then depthwise 3x3, mixed [table 6, middle].
+    # Depthwise 5x5, two filters per channel, mixed; then depthwise 3x3, mixed [table 6, middle].
     spread = Conv2d(channels, 2 * channels, 5, groups=channels, norm_bound=1.0)
     mixed = Conv2d(2 * channels, width, 1, norm_bound=1.0)
     return DepthwiseSeparable(width, width, norm_bound=norm_bound) @ mixed @ spread

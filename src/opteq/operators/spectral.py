@@ -25,7 +25,7 @@ others one Cholesky decomposition proves that MM* is below the largest of these,
 is taken there too. In single precision a margin covers the rounding.
 
 **Stride t** folds t angles into each output angle: the blocks stand side by side, divided by
-sqrt(t) an axis.
+sqrt(t) per axis.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from opteq.operators.fourier import ConvolutionGeometry, GramPolynomial, symbol
 
 # Rounding of a float64 decomposition, far above what LAPACK promises for sizes in use.
 _ROUNDING = 1 + 1e-10
-# Angles an axis for the bound at any size. A 3x3 kernel is overestimated by at most 4% with 16 of
+# Angles per axis for the bound at any size. A 3x3 kernel is overestimated by at most 4% with 16 of
 # them, by 1% with 32, by 0.25% with 64.
 _COARSE, _FINE, _FINEST = 16, 32, 64
 _FINEST_CHANNELS = 32
@@ -65,7 +65,7 @@ def dense_norm(matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AngleGrid:
-    """Output angles an axis, and the factor by which their maximum may be exceeded."""
+    """Output angles per axis, and the factor by which their maximum may be exceeded."""
 
     rows: Tensor
     columns: Tensor

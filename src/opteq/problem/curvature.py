@@ -14,7 +14,7 @@ GAUSSIAN_BACKWARD = 2 * math.exp(-1.5)
 
 
 class Curvature(NamedTuple):
-    """low <= eigenvalues of the Hessian of S <= high, at every z. Numbers, or one a sample.
+    """low <= eigenvalues of the Hessian of S <= high, at every z. Numbers, or one per sample.
 
     With T(z) = prox_f(grad S(z)) and G = f + |z|^2/2 - S:
 

@@ -23,7 +23,7 @@ Observations = Literal["positions", "batch"]
 
 
 class Regularizer(nn.Module, ABC):
-    """R(z), one number a sample (or one for the batch, for regularisers that compare samples)."""
+    """R(z), one number per sample (or one for the batch, for regularisers that compare samples)."""
 
     compares_samples = False
     """Whether R looks at several samples at once."""

@@ -22,7 +22,7 @@ Weights = LinearOperator | Tensor
 class BoundSimilarity(ABC):
     """A similarity with its injection: S(.; u), everything that depends on u alone computed.
 
-    `gradient` is called once an iteration of a solve and does nothing that could be done once.
+    `gradient` is called once per iteration of a solve and does nothing that could be done once.
     """
 
     fresh_gradient = False
@@ -86,7 +86,7 @@ class Similarity(nn.Module):
     """
 
     def value(self, z: Tensor, u: Tensor) -> Tensor:
-        """S(z; u), one number a sample, from differentiable torch operations."""
+        """S(z; u), one number per sample, from differentiable torch operations."""
         if type(self).bind is Similarity.bind:
             raise NotImplementedError(f"{type(self).__name__} must define value(self, z, u).")
         return self.bind(u).value(z)
@@ -158,7 +158,7 @@ class _Derived(BoundSimilarity):
         if found != (len(z),):
             raise ShapeError(
                 f"{type(self.similarity).__name__}.value returned {found} for a batch of {len(z)}.",
-                f"Return one number a sample: sum over all axes but the first, shape ({len(z)},).",
+                f"Return one number per sample, shape ({len(z)},): sum over all but the batch.",
             )
         return value
 
@@ -264,5 +264,5 @@ def per_sample_sum(x: Tensor) -> Tensor:
 
 
 def expand(per_sample: Tensor, like: Tensor) -> Tensor:
-    """One number a sample, shaped to multiply a batch of states."""
+    """One number per sample, shaped to multiply a batch of states."""
     return per_sample.view(-1, *(1 for _ in like.shape[1:]))

@@ -24,7 +24,7 @@ class Anderson(Solver):
 
     D the lengths of the columns of DG, so that the ridge is relative and does not stall at tight
     tolerances. Only the points themselves are stored; DG'DG follows from their Gram matrix, which
-    gains one row a step. `mixing` below 1 damps the step. Where the map is known to contract, a
+    gains one row per step. `mixing` below 1 damps the step. Where the map is known to contract, a
     safeguard makes convergence certain.
     """
 

@@ -68,7 +68,7 @@ class ForwardBackward(Solver):
 
     def step_for(self, bound: Splitting) -> tuple[Number, Number]:
         """The step for this problem, and the factor by which it is sure to contract (1: none is
-        known): numbers, or one a sample."""
+        known): numbers, or one per sample."""
         return bound.certain_step() if self.step is None else (self.step, 1.0)
 
     def certified(self, curvature: Curvature) -> bool:

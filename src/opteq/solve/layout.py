@@ -1,4 +1,4 @@
-"""States of any shape, seen by the solvers as one row a sample."""
+"""States of any shape, seen by the solvers as one row per sample."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def measure(image: Tensor, gap: Tensor) -> Measured:
 
 @dataclass
 class Rows:
-    """What is known of the samples in work; every field has one entry a sample."""
+    """What is known of the samples not yet finished; every field has one entry per sample."""
 
     index: Tensor
     best: Tensor
@@ -183,7 +183,7 @@ class Rows:
         self.broken = self.broken | (working & ~finite)
 
     def _all_improve(self, residual: Tensor, finite: Tensor) -> bool:
-        """Whether all samples are in work and better off than ever."""
+        """Whether all samples are unfinished and closer than ever before."""
         return bool(((residual < self.residual) & finite & ~self.converged & ~self.broken).all())
 
     def codes(self, taken: int, eps: float) -> Tensor:

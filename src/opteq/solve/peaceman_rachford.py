@@ -23,7 +23,7 @@ class PeacemanRachford(Solver):
         x = (I + t (I - F))^-1 v,    z = prox_{t f}(2x - v),    v <- v + 2 (z - x).
 
     Converges for every step t whenever I - F is strongly monotone and Lipschitz; the linear solve
-    costs one factorisation a solve.
+    costs one factorisation per solve.
     """
 
     splits: ClassVar[bool] = True

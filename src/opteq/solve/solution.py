@@ -72,7 +72,7 @@ class Solution:
 def report(solution: Solution, on_failure: str, what: str) -> None:
     """Raise, warn or pass over the samples that failed, as the caller chose.
 
-    The warning has a fixed text for each cause, so that Python shows it once and not once a batch.
+    The warning has a fixed text for each cause, so that Python shows it once, not once per batch.
     """
     if on_failure == "ignore" or bool(solution.converged.all()):
         return

@@ -22,7 +22,7 @@ Step = Callable[[State, int], tuple[State, State]]
 
 
 class Method(ABC):
-    """An update rule with its memory, for one solve. All arrays have one row a sample, and no row
+    """An update rule with its memory, for one solve. All arrays have one row per sample, and no row
     looks at another."""
 
     extrapolates = True

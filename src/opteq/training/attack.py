@@ -86,7 +86,7 @@ def projected_gradient(
     meanwhile. `see` gets the logits of every place that is looked at."""
     if labels.ndim != 1:
         raise OptionError(
-            "Attacks are made on classifiers.", "Use a model with one label an image."
+            "Attacks are made on classifiers.", "Use a model with one label per image."
         )
     d = attack.noise(x) if attack.start == "random" else torch.zeros_like(x)
     d = _cut(x, d)

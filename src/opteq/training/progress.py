@@ -25,7 +25,7 @@ class Progress:
 
 
 class Plain(Progress):
-    """A line an epoch, for logs."""
+    """A line per epoch, for logs."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -58,7 +58,7 @@ class RunFolder:
         return load_recipe(self.path / RECIPE)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch."""
+        """One record per epoch."""
         path = self.path / METRICS
         if not path.is_file():
             return []
