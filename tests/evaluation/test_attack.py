@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import opteq
+from opteq.attacks import Attack, projected_gradient, rules_for, withstands
 from opteq.data import load_data
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import (
@@ -14,14 +15,11 @@ from opteq.evaluation.attack import (
     UNIFORM,
     WORST,
     autoattack_accuracy,
-    rules_for,
     under_attack,
-    withstands,
 )
 from opteq.gradient import Implicit, Unrolled
 from opteq.layer import differentiated
 from opteq.solve import Picard
-from opteq.training.attack import Attack, projected_gradient
 
 
 def trained(name, steps):
@@ -64,7 +62,7 @@ def test_an_image_that_is_lost_on_the_way_is_lost(geq, monkeypatch):
         see(logits)
         return x
 
-    monkeypatch.setattr("opteq.evaluation.attack.projected_gradient", there_and_back)
+    monkeypatch.setattr("opteq.attacks.withstand.projected_gradient", there_and_back)
     assert withstands(model, x[:3], labels, Attack(0.1)).tolist() == [True, False, True]
 
 

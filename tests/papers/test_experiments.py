@@ -10,7 +10,7 @@ import torch
 
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import under_attack
-from opteq.evaluation.findings import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
+from opteq.findings import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.experiment import (
     NO_ONCE,

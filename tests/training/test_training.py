@@ -157,7 +157,7 @@ def test_jacobian_term_is_the_mean_square_of_the_jacobian():
 
 
 def test_attacks_stay_within_their_box_and_raise_the_loss():
-    from opteq.training.attack import Attack, projected_gradient
+    from opteq.attacks import Attack, projected_gradient
     from opteq.training.objective import cross_entropy
 
     torch.manual_seed(0)

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 
 import opteq
+from opteq.attacks import Attack
 from opteq.data import load_data
 from opteq.theory import certificate, precise
 from opteq.theory.modules import module_lipschitz
 from opteq.theory.robustness import certified_radius, lead, margin_lipschitz
-from opteq.training.attack import Attack
 
 MODELS = {
     "GEQ": ("geq_digits", {"middle": (16,), "sides": (8,), "channels": 16}),

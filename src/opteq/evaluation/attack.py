@@ -1,28 +1,24 @@
 """Accuracy under attack.
 
-An equilibrium can be attacked through its exact (implicit) gradient or through a number of unrolled
-steps; a defence that only hides one of them is none, so an image counts as safe if it withstands
-both. Random noise of the same size shows how much of the loss is due to the attack's aim.
+An image counts as safe if it withstands the attack through every way to differentiate the model.
+Random noise of the same size shows how much of the loss is due to the attack's aim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from opteq.attacks import Attack, rules_for, withstands
 from opteq.errors import DataError, OptionError
-from opteq.gradient import GradientRule, Implicit, Unrolled
-from opteq.layer import Equilibrium, differentiated
+from opteq.gradient import GradientRule
 from opteq.models.classifier import Network, is_right
-from opteq.training.attack import Attack, projected_gradient
 
-RULES: dict[str, GradientRule | None] = {"implicit": Implicit(), "unrolled": Unrolled(steps=10)}
 WORST, UNIFORM, SIGNS = "worst case", "uniform noise", "random signs"
 STANDARD = (
     *(Attack(k / 255) for k in (1, 2, 4, 8)),
@@ -39,42 +35,6 @@ class UnderAttack:
     clean: float
     accuracy: dict[str, float]
     images: int
-
-
-def rules_for(model: Network) -> dict[str, GradientRule | None]:
-    """The ways to differentiate a model: several if it has equilibria. A model that is itself so
-    many steps of its map, by its own rule, is attacked through just those."""
-    if not any(isinstance(module, Equilibrium) for module in model.modules()):
-        return {"gradient": None}
-    return {**RULES, "unrolled": None} if _is_unrolled(model) else dict(RULES)
-
-
-def withstands(
-    model: Network,
-    x: Tensor,
-    labels: Tensor,
-    attack: Attack,
-    rule: GradientRule | None = None,
-) -> Tensor:
-    """(batch,): which images keep their class wherever the attack looks. Where the rule brings
-    another forward pass than the model's own, unrolled steps in place of a solve or the other way
-    round, its way is judged by the model itself, at its end."""
-    own = rule is None or not (rule.is_forward_pass or _is_unrolled(model))
-    safe = torch.ones(len(x), dtype=torch.bool, device=x.device)
-
-    def see(logits: Tensor) -> None:
-        if own:
-            safe.logical_and_(is_right(logits, labels))
-
-    with nullcontext() if rule is None else differentiated(model, rule):
-        moved = projected_gradient(model, x, labels, attack, see)
-    with torch.no_grad():
-        return safe & is_right(model(moved), labels)
-
-
-def _is_unrolled(model: Network) -> bool:
-    layers = (m for m in model.modules() if isinstance(m, Equilibrium))
-    return any(layer.gradient.is_forward_pass for layer in layers)
 
 
 def under_attack(
@@ -130,12 +90,6 @@ def sign_noise(x: Tensor, attack: Attack) -> Tensor:
     signs = torch.randint_like(x, 2) * 2 - 1
     size = attack.epsilon
     return signs * (size if attack.norm == "linf" else size / x[0].numel() ** 0.5)
-
-
-def strongest_l2(radius: float, steps: int) -> tuple[Attack, ...]:
-    """The attacks that stand beside certificates: two losses, two starts."""
-    first = Attack(radius, "l2", steps=steps, start="image")
-    return first, replace(first, start="random", loss="margin")
 
 
 def autoattack_accuracy(

@@ -26,9 +26,9 @@ from opteq.errors import (
 )
 from opteq.evaluation.adaptive import predict_adaptively
 from opteq.evaluation.calibration import Reliability, calibration_figures, reliability
-from opteq.evaluation.findings import Picture, Table
 from opteq.evaluation.suites import SUITES as MORE
 from opteq.evaluation.suites import Subject
+from opteq.findings import Picture, Table
 from opteq.models.classifier import Classifier, Network, is_right
 from opteq.training.load import load
 from opteq.training.run import RunFolder

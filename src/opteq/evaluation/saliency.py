@@ -8,13 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.equilibrium import BoundProximal
 from opteq.errors import OptionError
-from opteq.kernels.gaussian import BoundGaussian
 from opteq.models.classifier import Classifier, Network
 from opteq.models.resnet import ResNet
 from opteq.options import one_of
-from opteq.solve import Solution
+from opteq.solve import gates_of
 
 Place = Literal["state", "injection"]
 
@@ -65,18 +63,6 @@ def gate_map(model: Network, x: Tensor) -> Tensor | None:
             mean = gates.mean(1, keepdim=True)
             maps.append(functional.interpolate(mean, size=x.shape[2:], mode="nearest")[:, 0])
     return torch.stack(maps).mean(0) if maps else None
-
-
-def gates_of(solution: Solution) -> Tensor | None:
-    """The gates of a Gaussian similarity at its equilibrium."""
-    bound, state = solution.map, solution.state
-    if (
-        isinstance(bound, BoundProximal)
-        and isinstance(bound.problem.similarity, BoundGaussian)
-        and isinstance(state, Tensor)
-    ):
-        return bound.problem.similarity.gates(state)
-    return None
 
 
 def share_inside(maps: Tensor, masks: Tensor) -> Tensor:

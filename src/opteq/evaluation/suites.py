@@ -17,9 +17,9 @@ from opteq.evaluation.attack import STANDARD, under_attack
 from opteq.evaluation.convergence import convergence, plain
 from opteq.evaluation.corruption import under_corruption
 from opteq.evaluation.efficiency import efficiency
-from opteq.evaluation.findings import Curves, Picture, Series, Table, Tile, Tiles
 from opteq.evaluation.journal import Journal
 from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map
+from opteq.findings import Curves, Picture, Series, Table, Tile, Tiles
 from opteq.gradient import GradientRule, Implicit, OneStep, Phantom, Unrolled
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Network

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opteq.data.dataset import Data
-from opteq.evaluation.findings import Dots, Picture
+from opteq.findings import Dots, Picture
 from opteq.models.classifier import Network
 from opteq.training.recipe import Recipe
 from opteq.training.run import RunFolder

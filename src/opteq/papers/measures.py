@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opteq.attacks import Attack, rules_for
 from opteq.data.splits import sample
-from opteq.evaluation.attack import SIGNS, UNIFORM, WORST, rules_for, under_attack
+from opteq.evaluation.attack import SIGNS, UNIFORM, WORST, under_attack
 from opteq.evaluation.calibration import calibration_figures, prediction_divergence
 from opteq.evaluation.convergence import convergence, mean_steps, plain
 from opteq.evaluation.correlation import correlations
@@ -32,7 +33,6 @@ from opteq.papers.experiment import (
 )
 from opteq.theory import certificate, precise, stretch
 from opteq.theory.robustness import exact_radius, survivors
-from opteq.training.attack import Attack
 
 
 def images_of(run: Trained, most: int | None = None) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from opteq.attacks import Attack
 from opteq.equilibrium import Branches
-from opteq.evaluation.findings import Curves, HeatMaps, Picture, Series
+from opteq.findings import Curves, HeatMaps, Picture, Series
 from opteq.papers import measures
 from opteq.papers.controls import GEQ, MOPTEQ_ONCE
 from opteq.papers.experiment import (
@@ -21,7 +22,6 @@ from opteq.papers.experiment import (
     every,
     points,
 )
-from opteq.training.attack import Attack
 
 
 def _correlation_pictures(results: Results) -> dict[str, Picture]:

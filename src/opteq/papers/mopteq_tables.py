@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opteq.attacks import Attack
 from opteq.papers import measures
 from opteq.papers.controls import GATE_OFF, GEQ, MOPTEQ_ONCE, equilibrium_claim, published
 from opteq.papers.experiment import (
@@ -17,7 +18,6 @@ from opteq.papers.experiment import (
     below,
     points,
 )
-from opteq.training.attack import Attack
 
 _PE = {"perturbation": 0.1}
 

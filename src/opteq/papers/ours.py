@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from opteq.evaluation.findings import Curves, Picture, Series
+from opteq.attacks import Attack
+from opteq.findings import Curves, Picture, Series
 from opteq.papers import measures
 from opteq.papers.controls import GATE_OFF, ONCE
 from opteq.papers.experiment import (
@@ -18,7 +19,6 @@ from opteq.papers.experiment import (
     below,
     points,
 )
-from opteq.training.attack import Attack
 
 _FACTORS = ("gate off", "mean rule", "minimum rule", "learned")
 OURS_GATE = Experiment(

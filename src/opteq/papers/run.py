@@ -14,7 +14,7 @@ from opteq.data.dataset import Data
 from opteq.data.named import load_data
 from opteq.data.settings import DataSettings
 from opteq.errors import NotConvergedWarning, OptionError, RunError
-from opteq.evaluation.findings import Picture, Table
+from opteq.findings import Picture, Table
 from opteq.papers.experiment import (
     Column,
     Experiment,

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from opteq.evaluation.findings import Curves, Dots, HeatMaps, Picture, Tiles
+from opteq.findings import Curves, Dots, HeatMaps, Picture, Tiles
 from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, as_written, new_figure
 from opteq.training.checkpoint import write_atomically
 

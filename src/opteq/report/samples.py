@@ -13,10 +13,9 @@ from opteq.data.dataset import Data
 from opteq.data.splits import sample
 from opteq.equilibrium.base import as_tuple
 from opteq.errors import NotConvergedWarning
-from opteq.evaluation.saliency import gates_of
 from opteq.layer import traced
 from opteq.models.classifier import Network, is_right
-from opteq.solve import Solution
+from opteq.solve import Solution, gates_of
 
 
 @dataclass(frozen=True)

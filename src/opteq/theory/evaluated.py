@@ -10,10 +10,10 @@ from torch import Tensor
 
 from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import Chain
-from opteq.evaluation.findings import Table
-from opteq.evaluation.saliency import gates_of
+from opteq.findings import Table
 from opteq.models.classifier import Classifier
 from opteq.operators.spectral import dense_norm
+from opteq.solve import gates_of
 from opteq.theory.certificate import certificate
 from opteq.theory.kappa import convolution_of, similarity_bounds
 from opteq.theory.modules import head_matrix, module_lipschitz

@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import BoundChain, Chain
-from opteq.evaluation.saliency import gates_of
 from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded
 from opteq.operators import Conv2d
 from opteq.operators.base import dense_matrix
+from opteq.solve import gates_of
 from opteq.theory.propositions import Bound, far_enough
 from opteq.theory.stretch import precise
 from opteq.theory.subjects import Subject, length

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from opteq.attacks import rules_for, strongest_l2, withstands
 from opteq.errors import OptionError
-from opteq.evaluation.attack import rules_for, strongest_l2, withstands
 from opteq.layer import Equilibrium
 from opteq.models.classifier import Classifier, Network, is_right
 from opteq.operators.spectral import dense_norm

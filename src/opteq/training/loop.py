@@ -14,13 +14,13 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from opteq.attacks import Attack, projected_gradient
 from opteq.data.augment import Augment
 from opteq.data.batches import Skipped, evaluation_batches, read_batches, training_batches
 from opteq.data.dataset import Data, ImageSet, fingerprint
 from opteq.data.splits import held_out
 from opteq.errors import DataWarning, NotConvergedWarning, RunError
 from opteq.models.classifier import Network
-from opteq.training.attack import Attack, projected_gradient
 from opteq.training.average import WeightAverage
 from opteq.training.build import build_model, set_tolerances, tolerances
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint

@@ -1,4 +1,4 @@
-"""What evaluations hand over to be shown: tables and pictures as plain data.
+"""What is handed over to be shown: tables and pictures as plain data.
 
 `opteq.report.pictures` draws them; nothing here needs a drawing library.
 """
