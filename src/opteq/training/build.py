@@ -42,6 +42,8 @@ def _refuse_too_large(recipe: Recipe, data: Data) -> None:
     with torch.device("meta"):
         model = shaped_model(recipe.model, len(data.classes), data.shape[0])
     needed = 4 * sum(value.numel() for value in model.state_dict().values())
+    if not hasattr(os, "sysconf"):
+        return
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory / 4:  # weights, gradients, momentum, and what is computed
         raise RecipeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -85,7 +84,13 @@ class RunFolder:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the folder of a run, so that no other process trains in it. The system lets it go with
-    the process, however that ends."""
+    the process, however that ends. Where there are no such locks, as on Windows, nothing is
+    held."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError as error:
