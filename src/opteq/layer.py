@@ -96,10 +96,18 @@ class Equilibrium(nn.Module):
         the map says (zero for a `Problem`)."""
         return self.solve(u, z0).state
 
-    @_disable_dynamo
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
         """The same with everything that is known about it. Its `state` carries gradients. With
         `trace`, or inside `traced`, every step is recorded."""
+        # Otherwise the first solve would wait for the compiler to be imported.
+        run = self._solve_apart if torch.compiler.is_compiling() else self._solve
+        return run(u, z0, trace)
+
+    @_disable_dynamo
+    def _solve_apart(self, u: Tensor, z0: State | None, trace: bool | None) -> Solution:
+        return self._solve(u, z0, trace)
+
+    def _solve(self, u: Tensor, z0: State | None, trace: bool | None) -> Solution:
         given = u
         trace = self._traced if trace is None else trace
         # A fixed point is known to the precision of its map, which in bfloat16 is 0.4%.
