@@ -358,3 +358,21 @@ def test_looking_at_a_problem_does_not_move_its_gamma():
     # What is looked at in training is the problem that training solves.
     assert float(problem.stationarity(layer(u), u).detach().max()) < 1e-4
     assert int(similarity.gamma_rule.batches) == 2
+
+
+def test_a_value_is_checked_once_for_each_shape_of_states():
+    calls = []
+
+    class Counted(Similarity):
+        def value(self, z, u):
+            calls.append(len(z))
+            return (z * u).sum(1)
+
+    layer = opteq.Equilibrium(Problem(penalty=NonNegative(), similarity=Counted()))
+    u = torch.randn(4, 3)
+    with torch.no_grad():
+        layer(u)
+        first = len(calls)
+        layer(u)
+    assert len(calls) - first < first
+    assert calls.count(1) == 1

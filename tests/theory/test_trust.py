@@ -645,3 +645,13 @@ def test_norm_of_the_adjoint_of_a_swapped_operator():
     operator = Twice(3, 3, norm_bound=0.4)
     true = float(torch.linalg.matrix_norm(dense_matrix(operator, (3,)), 2))
     assert module_lipschitz(operator) >= true * (1 - 1e-6)
+
+
+def test_hooks_around_every_module_are_seen():
+    assert math.isfinite(module_lipschitz(nn.Linear(2, 2)))
+    handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
+    try:
+        assert module_lipschitz(nn.Linear(2, 2)) == math.inf
+        assert not certificate(dense()).unique
+    finally:
+        handle.remove()

@@ -113,7 +113,8 @@ class WeightedOperator(LinearOperator):
             return self.raw * (self.gain / _lengths(self.raw, self.gain))
         if self._scaled or self.norm_bound is None:
             return self.raw
-        norm = self._norm_of_raw()
+        with full_precision(self.raw):
+            norm = self._norm_of_raw()
         # Rounding each entry by eps moves the norm by at most eps * sqrt(taps * rank) of itself,
         # rounding the scale by eps.
         taps = self.raw[0, 0].numel()
@@ -125,10 +126,6 @@ class WeightedOperator(LinearOperator):
         return (self.raw * scale).to(self.raw.dtype)
 
     def _norm_of_raw(self) -> Tensor:
-        with full_precision(self.raw):
-            return self._norm_of_raw_now()
-
-    def _norm_of_raw_now(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
         if torch.is_grad_enabled() and self.raw.requires_grad:
             if not bool(self.raw.isfinite().all()):

@@ -85,6 +85,10 @@ class Similarity(nn.Module):
     Similarities add and scale: `Linear(W) + 0.5 * Gaussian(V)`.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._checked: set[tuple[int, ...]] = set()
+
     def value(self, z: Tensor, u: Tensor) -> Tensor:
         """S(z; u), one number per sample, from differentiable torch operations."""
         if type(self).bind is Similarity.bind:
@@ -98,7 +102,7 @@ class Similarity(nn.Module):
     def bind(self, u: Tensor) -> BoundSimilarity:
         """Fix the injection: what a solve works with."""
         check_injection(self, u)
-        return _Derived(freeze(self), u)
+        return _Derived(freeze(self), u, self._checked)
 
     def curvature(self) -> Curvature:
         """Bounds of the Hessian of S for every z and u, whatever training does to the weights
@@ -148,8 +152,10 @@ class Similarity(nn.Module):
 class _Derived(BoundSimilarity):
     """A user's similarity: gradient and Hessian by torch.func."""
 
-    def __init__(self, similarity: Similarity, u: Tensor) -> None:
+    def __init__(self, similarity: Similarity, u: Tensor, checked: set[tuple[int, ...]]) -> None:
         self.similarity, self.u = similarity, u
+        self.checked = checked
+        """Shapes of states whose value was found to be differentiable; shared by all solves."""
         self.state_is_known = type(similarity).zeros is not Similarity.zeros
 
     def value(self, z: Tensor) -> Tensor:
@@ -169,11 +175,12 @@ class _Derived(BoundSimilarity):
                 f"z has {len(z)} samples, u {len(self.u)}.", "Give one state for each injection."
             )
         require_alike("z", z, self.u)
-        if not len(z):
+        shape = tuple(z.shape[1:])
+        if not len(z) or shape in self.checked:
             return
         with torch.enable_grad():
             leaf = z.detach()[:1].clone().requires_grad_()
-            value = _Derived(self.similarity, self.u[:1]).value(leaf).sum()
+            value = _Derived(self.similarity, self.u[:1], self.checked).value(leaf).sum()
             slope = None
             if value.requires_grad:
                 (slope,) = torch.autograd.grad(value, leaf, allow_unused=True)
@@ -183,6 +190,7 @@ class _Derived(BoundSimilarity):
                 "differentiated.",
                 "Use torch operations on z, without detach, no_grad, argmax or numpy.",
             )
+        self.checked.add(shape)
 
     def gradient(self, z: Tensor) -> Tensor:
         # Samples are independent, so the gradient of the sum holds the gradient of each.
@@ -205,7 +213,7 @@ class _Derived(BoundSimilarity):
         return zero
 
     def select(self, index: Tensor) -> _Derived:
-        return _Derived(self.similarity, self.u[index])
+        return _Derived(self.similarity, self.u[index], self.checked)
 
     def curvature(self) -> Curvature:
         return self.similarity.curvature()

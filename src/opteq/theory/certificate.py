@@ -26,11 +26,10 @@ from opteq.theory.layers import (
     as_computed,
     layer_bounds,
     nothing_known,
-    sampled_penalties,
 )
 from opteq.theory.modules import head_lipschitz, keeps_size, module_lipschitz, unbounded
 from opteq.theory.rates import rate_claims
-from opteq.theory.trust import unaltered
+from opteq.theory.trust import sampled_penalties, unaltered
 
 
 @torch.no_grad()

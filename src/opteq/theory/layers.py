@@ -19,14 +19,12 @@ from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.gradient import Unrolled
 from opteq.kernels import Gaussian, Linear, PatchGaussian
-from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
-from opteq.problem import Penalty
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, largest
 from opteq.solve import Picard
 from opteq.theory.lipschitz import gaussian_lipschitz, linear_lipschitz
 from opteq.theory.modules import module_lipschitz
-from opteq.theory.trust import by_formula, distrusted, slopes_of
+from opteq.theory.trust import distrusted, refuted
 
 Shape = tuple[int, ...]
 
@@ -81,54 +79,13 @@ def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Layer
     """`input_shape` is that of the layer's input without its batch: bounds for branches at several
     scales depend on it. Of a map that does not do what its bounds were written for nothing is
     known."""
-    found = distrusted(map) or _out_of_range(map)
-    if found is None:
-        found = next(filter(None, (_not_a_prox(p) for p in _penalties(map))), None)
+    found = distrusted(map) or refuted(map)
     if found is not None:
         return nothing_known(found)
     rules = {Proximal: _proximal, Chain: _chain, Monotone: _monotone}
     if type(map) is Branches:
         return _branches(map, input_shape)
     return rules.get(type(map), _other)(map)
-
-
-def _out_of_range(map: EquilibriumMap) -> str | None:
-    """Numbers with which no bound holds: constructors and training keep them out, hands may not."""
-    for tensor in (*map.parameters(), *map.buffers()):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            return "weights that are not finite"
-    for module in map.modules():
-        if isinstance(module, GaussianKernel) and not module.gamma_is_positive():
-            return "a gamma that is not above 0"
-    if isinstance(map, Monotone) and not map.modulus > 0:
-        return "a modulus that is not above 0"
-    return None
-
-
-def _penalties(map: EquilibriumMap) -> list[Penalty]:
-    return [module for module in map.modules() if isinstance(module, Penalty)]
-
-
-def _not_a_prox(penalty: Penalty) -> str | None:
-    name = type(penalty).__name__
-    try:
-        slopes = slopes_of(penalty)
-    except RuntimeError as error:
-        return f"{name} cannot be sampled ({str(error).splitlines()[0][:60]})"
-    if slopes.proximal:
-        return None
-    if not slopes.elementwise:
-        return f"{name} is not elementwise"
-    return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, and is no prox"
-
-
-def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
-    """The activations that are known to be a prox by a sample alone, and its size."""
-    found = {}
-    for penalty in _penalties(map):
-        if not by_formula(penalty):
-            found[penalty._get_name()] = slopes_of(penalty).points
-    return sorted(found.items())
 
 
 def nothing_known(why: str) -> LayerBounds:

@@ -74,9 +74,9 @@ def _chain(module: nn.Module) -> float:
 
 def head_matrix(head: nn.Module) -> Tensor | None:
     """The matrix that gives the logits, of a head that is nothing else but pooling and bias."""
-    if unaltered(head, nn.Linear, PooledHead):
-        return head.weight.detach()  # type: ignore[operator, union-attr]
-    if unaltered(head, BoundedHead):
+    if isinstance(head, nn.Linear) and unaltered(head, nn.Linear, PooledHead):
+        return head.weight.detach()
+    if isinstance(head, BoundedHead) and unaltered(head, BoundedHead):
         operator = head.operator
         if type(operator) is Dense and distrusted(operator) is None:
             return operator.weight.detach()
@@ -85,12 +85,14 @@ def head_matrix(head: nn.Module) -> Tensor | None:
 
 def head_lipschitz(head: nn.Module, size: tuple[int, int] | None) -> float:
     """Of a head for features of this size, or of any."""
-    if not unaltered(head, PooledHead, BoundedHead):
+    if not isinstance(head, (PooledHead, BoundedHead)) or not unaltered(
+        head, PooledHead, BoundedHead
+    ):
         return module_lipschitz(head)
     matrix = head_matrix(head)
     if matrix is None or not bool(matrix.isfinite().all()):
         return math.inf
-    return float(dense_norm(matrix)) * pooling_norm(size, head.grid)  # type: ignore[arg-type]
+    return float(dense_norm(matrix)) * pooling_norm(size, head.grid)
 
 
 def keeps_size(module: nn.Module) -> bool:
@@ -99,24 +101,25 @@ def keeps_size(module: nn.Module) -> bool:
         return all(keeps_size(part) for part in module.children())
     if isinstance(module, Bounded):
         return keeps_size(module.operator)
-    if type(module) in (Conv2d, nn.Conv2d):
+    if isinstance(module, (Conv2d, nn.Conv2d)) and unaltered(module, Conv2d, nn.Conv2d):
         stride = module.geometry.stride if isinstance(module, Conv2d) else module.stride
-        same = tuple(n - 1 for n in module.kernel_size)  # type: ignore[union-attr]
-        padding = module.padding
-        return tuple(stride) == (1, 1) and tuple(2 * p for p in padding) == same  # type: ignore
+        if isinstance(module.padding, str) or tuple(stride) != (1, 1):
+            return False
+        pairs = zip(module.padding, module.kernel_size, strict=True)
+        return all(2 * padding == taps - 1 for padding, taps in pairs)
     return unaltered(module, nn.ReLU, nn.Identity, nn.Tanh, SortedPairs, nn.Dropout, nn.BatchNorm2d)
 
 
-def _dense(module: nn.Module) -> float:
-    return float(dense_norm(module.weight.detach()))  # type: ignore[operator, union-attr]
+def _dense(module: nn.Linear) -> float:
+    return float(dense_norm(module.weight.detach()))
 
 
 def _head(module: nn.Module) -> float:
     return head_lipschitz(module, None)
 
 
-def _operator(module: nn.Module) -> float:
-    return module_lipschitz(module.operator)  # type: ignore[arg-type]
+def _operator(module: Bounded) -> float:
+    return module_lipschitz(module.operator)
 
 
 def _one(module: nn.Module) -> float:
@@ -127,8 +130,7 @@ def _dropout(module: nn.Module) -> float:
     return math.inf if module.training else 1.0
 
 
-def _convolution(module: nn.Module) -> float:
-    assert isinstance(module, nn.Conv2d)
+def _convolution(module: nn.Conv2d) -> float:
     if module.padding_mode != "zeros" or isinstance(module.padding, str):
         return math.inf
     if tuple(module.dilation) != (1, 1):
@@ -142,8 +144,7 @@ def _convolution(module: nn.Module) -> float:
     return operator.norm()
 
 
-def _batch_norm(module: nn.Module) -> float:
-    assert isinstance(module, nn.BatchNorm2d)
+def _batch_norm(module: nn.BatchNorm2d) -> float:
     if module.training or module.running_var is None:
         return math.inf
     scale = torch.rsqrt(module.running_var.double() + module.eps)

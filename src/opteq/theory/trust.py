@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch
+from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.unit import Affine, Unit
 from opteq.kernels import GammaRule
+from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
 from opteq.operators import LinearOperator
 from opteq.penalties.elementary import (
@@ -66,12 +68,54 @@ def brings(module: nn.Module, bound: str, behaviour: str) -> bool:
     return own < len(type(module).__mro__) and own <= _age(module, behaviour)
 
 
-def by_formula(penalty: Penalty) -> bool:
-    """Whether the activation is one of ours, a prox by its formula."""
-    return type(penalty) in _BY_FORMULA
+def refuted(map: EquilibriumMap) -> str | None:
+    """What contradicts the premises of a map's bounds as it is now: numbers out of their range, or
+    an activation that is no prox."""
+    return _out_of_range(map) or next(
+        filter(None, (_not_a_prox(penalty) for penalty in _penalties(map))), None
+    )
 
 
-def slopes_of(penalty: Penalty) -> Slopes:
+def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
+    """The activations that are known to be a prox by a sample alone, and its size."""
+    found = {}
+    for penalty in _penalties(map):
+        if type(penalty) not in _BY_FORMULA:
+            found[penalty._get_name()] = _slopes_of(penalty).points
+    return sorted(found.items())
+
+
+def _out_of_range(map: EquilibriumMap) -> str | None:
+    """Numbers with which no bound holds: constructors and training keep them out, hands may not."""
+    for tensor in (*map.parameters(), *map.buffers()):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            return "weights that are not finite"
+    for module in map.modules():
+        if isinstance(module, GaussianKernel) and not module.gamma_is_positive():
+            return "a gamma that is not above 0"
+    if isinstance(map, Monotone) and not map.modulus > 0:
+        return "a modulus that is not above 0"
+    return None
+
+
+def _penalties(map: EquilibriumMap) -> list[Penalty]:
+    return [module for module in map.modules() if isinstance(module, Penalty)]
+
+
+def _not_a_prox(penalty: Penalty) -> str | None:
+    name = type(penalty).__name__
+    try:
+        slopes = _slopes_of(penalty)
+    except RuntimeError as error:
+        return f"{name} cannot be sampled ({str(error).splitlines()[0][:60]})"
+    if slopes.proximal:
+        return None
+    if not slopes.elementwise:
+        return f"{name} is not elementwise"
+    return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, and is no prox"
+
+
+def _slopes_of(penalty: Penalty) -> Slopes:
     """Sampled from the activation as it is now, for ours too: a slope that was changed by hand
     shows."""
     weight = next((t for t in (*penalty.parameters(), *penalty.buffers())), None)
@@ -93,12 +137,18 @@ class _Applied(nn.Module):
 
 def _changed(module: nn.Module) -> str | None:
     name = type(module).__name__
-    if module._forward_hooks or module._forward_pre_hooks:
+    if module._forward_hooks or module._forward_pre_hooks or _hooks_everywhere():
         return f"{name} has a hook"
     for attribute in vars(module):
         if callable(getattr(type(module), attribute, None)):
             return f"{name}.{attribute} was replaced"
     return None
+
+
+def _hooks_everywhere() -> bool:
+    """Whether torch calls something around every module."""
+    shared = nn.modules.module
+    return bool(shared._global_forward_hooks or shared._global_forward_pre_hooks)
 
 
 def _inherited(module: nn.Module) -> str | None:
