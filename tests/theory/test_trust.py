@@ -24,10 +24,20 @@ from opteq.operators import (
     dense_matrix,
 )
 from opteq.penalties import Activation, LeakyReLU, NonNegative, Shrinkage, Tanh
-from opteq.problem import HeritageDiversity, Independent, InsideMap, Penalty, Problem, SquaredNorm
+from opteq.problem import (
+    Curvature,
+    HeritageDiversity,
+    Independent,
+    InsideMap,
+    Penalty,
+    Problem,
+    Similarity,
+    SquaredNorm,
+)
 from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, precise, stretch
 from opteq.theory.modules import head_lipschitz, module_lipschitz, unbounded
+from opteq.theory.rates import plain_evaluations
 from opteq.theory.robustness import (
     certified_radius,
     exact_radius,
@@ -655,3 +665,32 @@ def test_hooks_around_every_module_are_seen():
         assert not certificate(dense()).unique
     finally:
         handle.remove()
+
+
+class Repelling(Similarity):
+    """S = <u, z> - 1.5 |z|^2: bent downwards everywhere."""
+
+    def value(self, z, u):
+        return (u * z).sum(1) - 1.5 * z.square().sum(1)
+
+    def curvature(self):
+        return Curvature(-3.0, -3.0)
+
+
+def test_where_the_prox_is_flat_the_system_of_a_gradient_is_the_identity():
+    """So its eigenvalues reach from 1 to 4, and not from 4 to 4."""
+    layer = opteq.Equilibrium(
+        Problem(penalty=Tanh(), similarity=Repelling()), solver=ForwardBackward()
+    )
+    (claim,) = [c for c in certificate(layer).claims if c.name.startswith("conjugate gradients")]
+    assert claim.condition == "condition number 4"
+    assert claim.value > 1
+
+
+def test_branches_are_promised_steps_in_the_norm_that_solves_stop_by():
+    """They contract in the norm of the largest, which may be 1/sqrt(3) of the 2-norm."""
+    layer = sign_branches("none")
+    found = certificate(layer, input_shape=(2, 6, 6))
+    c, tol = found.contraction, layer.solver.tol
+    error = tol / (1 + c + c * tol)
+    assert promised(layer, layer.solver, "Picard") == plain_evaluations(c, error / math.sqrt(3))

@@ -165,8 +165,8 @@ class GaussianKernel(Similarity):
         """Bound of |AW|."""
 
     def gamma_is_positive(self) -> bool:
-        """Whether gamma is a finite number above 0, without which no bound holds; training keeps it
-        so, hands may not."""
+        """Whether gamma is a finite number above 0, without which no bound holds. Training keeps it
+        so; an edit by hand may not."""
         gamma = torch.as_tensor(self.gamma).detach()
         return gamma.is_meta or (bool(gamma.isfinite().all()) and bool((gamma > 0).all()))
 

@@ -86,7 +86,7 @@ def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
 
 
 def _out_of_range(map: EquilibriumMap) -> str | None:
-    """Numbers with which no bound holds: constructors and training keep them out, hands may not."""
+    """Numbers with which no bound holds: only an edit by hand can bring them in."""
     for tensor in (*map.parameters(), *map.buffers()):
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             return "weights that are not finite"

@@ -379,8 +379,8 @@ class Trainer:
         lost = self._score(self.records[-1]) < self.best or self.sums is not None
         if lost:
             warnings.warn(
-                f"{self.run.best} is missing, damaged or not of the best epoch, and that epoch's "
-                "weights are nowhere else; the best is chosen anew from here on.",
+                f"{self.run.best} is missing, damaged or not that of the best epoch, whose weights "
+                "are kept nowhere else. The best epoch is chosen anew from here on.",
                 DataWarning,
                 stacklevel=2,
             )
