@@ -11,6 +11,7 @@ import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import opteq
+from opteq.context import eval_mode, warm_start
 from opteq.errors import (
     DeviceError,
     DtypeError,
@@ -21,20 +22,10 @@ from opteq.errors import (
 )
 from opteq.gradient import Implicit, Phantom, Unrolled
 from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial
-from opteq.layer import evaluating, warm_started
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
-from opteq.solve import (
-    Anderson,
-    Auto,
-    Broyden,
-    ForwardBackward,
-    Picard,
-    Status,
-    solve,
-    workspace,
-)
+from opteq.solve import Anderson, Auto, Broyden, ForwardBackward, Picard, Status, buffers, solve
 
 
 def geq(**options):
@@ -258,7 +249,7 @@ def test_warm_starts_save_steps_and_keep_the_answer():
     images = torch.rand(4, 1, 8, 8)
     with torch.no_grad():
         cold = model.run(images + 0.01)
-        with warm_started(model):
+        with warm_start(model):
             first = model.run(images)
             warm = model.run(images + 0.01)
             other = model.run(images[:2])  # another batch size starts afresh
@@ -275,7 +266,7 @@ def test_warm_starts_leave_broken_samples_behind():
     u = torch.randn(3, 5, dtype=torch.float64)
     broken = u.clone()
     broken[1] = torch.nan
-    with warm_started(layer):
+    with warm_start(layer):
         with pytest.warns(opteq.errors.NotConvergedWarning):
             layer.solve(broken)
         solution = layer.solve(u)
@@ -288,7 +279,7 @@ def test_unrolled_layers_are_not_started_elsewhere():
     torch.manual_seed(0)
     model = opteq.create_model("geq_digits", gradient=Unrolled(steps=1)).eval()
     images = torch.rand(4, 1, 8, 8)
-    with torch.no_grad(), warm_started(model):
+    with torch.no_grad(), warm_start(model):
         first, second = model(images), model(images)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
@@ -296,7 +287,7 @@ def test_unrolled_layers_are_not_started_elsewhere():
 def test_evaluation_mode_for_a_while_leaves_frozen_modules_frozen():
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Dropout())
     model[0].eval()
-    with evaluating(model):
+    with eval_mode(model):
         assert not any(module.training for module in model.modules())
     assert [model.training, model[0].training, model[1].training] == [True, False, True]
 
@@ -313,23 +304,23 @@ def test_one_step_of_anderson_can_be_differentiated():
 def test_solves_leave_no_buffers_that_nobody_needs(solver):
     """Those that end at their first evaluation too: two empty buffers each made 600 solves three
     times slower after 1,800."""
-    workspace.clear()
+    buffers.clear()
     layer = dense(0.9, solver=solver)
     with torch.no_grad():
         for _ in range(50):
             layer(torch.zeros(2, 5))
             layer(torch.randn(2, 5))
-    assert len(workspace._SHELF.left) <= 8
-    assert all(buffer.numel() for buffer in workspace._SHELF.left)
+    assert len(buffers._SHELF.left) <= 8
+    assert all(buffer.numel() for buffer in buffers._SHELF.left)
 
 
 def test_the_shelf_does_not_grow_with_the_sizes_it_has_seen():
-    workspace.clear()
+    buffers.clear()
     layer = dense(0.9)
     with torch.no_grad():
         for batch in range(1, 40):
             layer(torch.randn(batch, 5))
-    assert len(workspace._SHELF.left) <= workspace._MOST_BUFFERS
+    assert len(buffers._SHELF.left) <= buffers._MOST_BUFFERS
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

@@ -41,7 +41,6 @@ from opteq.equilibrium import (
     Proximal,
     Unit,
 )
-from opteq.equilibrium.base import State, as_tuple, like
 from opteq.errors import NotConvergedWarning
 from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
 from opteq.operators import (
@@ -66,6 +65,7 @@ from opteq.problem import (
     SquaredNorm,
 )
 from opteq.solve import Anderson, ForwardBackward, Picard
+from opteq.states import State, as_tuple, like
 from opteq.theory import certificate, precise
 
 ROUNDING = 1 + 1e-6

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from opteq.training.run import RunFolder
+from opteq.training.folder import RunFolder
 
 SETTINGS = (
     "train.epochs=2",

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from cells import geq_cell
 
-from opteq.equilibrium.base import in_order
 from opteq.equilibrium.proximal import Proximal
 from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluation.timing import best_times
 from opteq.kernels import Gaussian
 from opteq.operators import Dense
-from opteq.operators.memory import fast_order
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
 from opteq.solve import Anderson, solve
+from opteq.states import fast_order, in_order
 
 
 def run(seconds, show) -> Outcome:

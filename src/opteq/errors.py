@@ -48,7 +48,7 @@ class NotProximalError(OpteqError, ValueError):
 
 
 class LawError(OpteqError, AssertionError):
-    """A term that breaks a law it must obey; raised by `opteq.problem.laws`."""
+    """A term that breaks a law it must obey; raised by `opteq.problem.law_checks`."""
 
 
 class ChangedTensorError(OpteqError, RuntimeError):

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable imports the compiler at once
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple, in_order, like
+from opteq.choices import gradient_from, solver_from
+from opteq.equilibrium.base import BoundMap, EquilibriumMap
 from opteq.equilibrium.dependencies import HALF
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import DtypeError, IllPosedError, OptionError
-from opteq.gradient import GradientRule, Implicit, gradient_from
-from opteq.kernels.gaussian import statistics_move
+from opteq.gradient import GradientRule, Implicit
 from opteq.operators import WeightedOperator
-from opteq.operators.memory import fast_order
 from opteq.operators.weighted import full_precision
 from opteq.options import strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
-from opteq.solve import Anderson, Solution, Solver, solver_from
+from opteq.problem.statistics import statistics_move
+from opteq.solve import Anderson, Solution, Solver
+from opteq.states import State, as_tuple, fast_order, in_order, like
 
 
 @strict_options
@@ -79,8 +79,8 @@ class Equilibrium(nn.Module):
         self.map = Proximal(problem) if isinstance(problem, Problem) else problem
         self.solver = solver
         self.gradient = gradient
-        self._traced = False
-        self._warm: _Warm | None = None
+        self.records_steps = False
+        self.warm_start: WarmStart | None = None
         if not allow_uncertified:
             _refuse_uncertified(self.map, solver, gradient)
         if compile:
@@ -98,7 +98,7 @@ class Equilibrium(nn.Module):
 
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
         """The same with everything that is known about it. Its `state` carries gradients. With
-        `trace`, or inside `traced`, every step is recorded."""
+        `trace`, or inside `opteq.context.record_steps`, every step is recorded."""
         # Otherwise the first solve would wait for the compiler to be imported.
         run = self._solve_apart if torch.compiler.is_compiling() else self._solve
         return run(u, z0, trace)
@@ -109,18 +109,18 @@ class Equilibrium(nn.Module):
 
     def _solve(self, u: Tensor, z0: State | None, trace: bool | None) -> Solution:
         given = u
-        trace = self._traced if trace is None else trace
+        trace = self.records_steps if trace is None else trace
         # A fixed point is known to the precision of its map, which in bfloat16 is 0.4%.
         with full_precision(u) if isinstance(u, Tensor) else nullcontext():
             u = fast_order(self._promoted(u))
             with statistics_move():
                 bound = self.map.bind(u)
             start = in_order(_start(bound, self._promoted(z0)), u)
-            if z0 is None and self._warm is not None and not self.gradient.is_forward_pass:
-                start = self._warm.start(start)
+            if z0 is None and self.warm_start is not None and not self.gradient.is_forward_pass:
+                start = self.warm_start.instead_of(start)
             solution = self.gradient.solve(bound, start, self.solver, trace=trace)
-        if self._warm is not None:
-            self._warm.previous = solution.state
+        if self.warm_start is not None:
+            self.warm_start.previous = solution.state
         solution.state = in_order(solution.state, given)
         solution.map = bound
         return solution
@@ -139,91 +139,18 @@ class Equilibrium(nn.Module):
         return f"solver={self.solver}, gradient={self.gradient}"
 
 
-@contextmanager
-def traced(model: nn.Module) -> Iterator[None]:
-    """Record every step of every equilibrium in `model`, for a while."""
-    layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
-    for layer in layers:
-        layer._traced = True
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer._traced = False
+def equilibria(model: nn.Module) -> list[Equilibrium]:
+    """Every equilibrium layer in `model`, itself included."""
+    return [module for module in model.modules() if isinstance(module, Equilibrium)]
 
 
-@contextmanager
-def warm_started(model: nn.Module) -> Iterator[None]:
-    """Let every equilibrium in `model` start where its last solve ended, for a while: for inputs
-    that change little from call to call, such as frames of a film or the steps of an attack. The
-    answers stay within the tolerance; only the number of steps changes. A batch of another shape
-    starts afresh, and so does a layer that is a number of steps from its start (`Unrolled`).
-
-    >>> import torch, opteq
-    >>> from opteq.layer import warm_started
-    >>> model = opteq.create_model("geq_digits").eval()
-    >>> image = torch.rand(1, 1, 8, 8)
-    >>> with torch.no_grad(), warm_started(model):
-    ...     steps = [model.run(image).solutions[0].evaluations for _ in range(2)]
-    >>> steps[1] < steps[0]
-    True
-    """
-    layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
-    for layer in layers:
-        layer._warm = _Warm()
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer._warm = None
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module then has its own mode again, so that one that was
-    frozen stays frozen."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-
-
-@contextmanager
-def differentiated(model: nn.Module, rule: GradientRule) -> Iterator[None]:
-    """Let every equilibrium in `model` use another gradient rule, for a while: an attack through
-    unrolled steps, an exact gradient to compare with. Steps are unrolled of the plain form of each
-    layer's solver: Picard's in place of Anderson's.
-
-    >>> import torch, opteq
-    >>> from opteq.gradient import Unrolled
-    >>> from opteq.layer import differentiated
-    >>> model = opteq.create_model("geq_digits").eval()
-    >>> with differentiated(model, Unrolled(steps=20)):
-    ...     solution = model.run(torch.rand(1, 1, 8, 8)).solutions[0]
-    >>> solution.evaluations  # twenty steps, and one for the residual that is reported
-    21
-    """
-    layers = [module for module in model.modules() if isinstance(module, Equilibrium)]
-    before = [(layer.gradient, layer.solver) for layer in layers]
-    for layer in layers:
-        layer.gradient, layer.solver = rule, rule.solver_or(None, layer.solver)
-    try:
-        yield
-    finally:
-        for layer, own in zip(layers, before, strict=True):
-            layer.gradient, layer.solver = own
-
-
-class _Warm:
+class WarmStart:
     """Where the last solve ended."""
 
     def __init__(self) -> None:
         self.previous: State | None = None
 
-    def start(self, own: State) -> State:
+    def instead_of(self, own: State) -> State:
         """The last state in place of the map's own start, sample by sample where it is finite."""
         if self.previous is None:
             return own

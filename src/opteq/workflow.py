@@ -15,18 +15,18 @@ from typing import Any, Literal
 
 from opteq.data.dataset import Data
 from opteq.errors import OptionError, RunError
-from opteq.evaluation.run import Evaluation, evaluate_run
-from opteq.models.classifier import Network
+from opteq.evaluation.evaluate import Evaluation, evaluate_run
+from opteq.models.network import Network
 from opteq.papers.registry import experiment
 from opteq.papers.run import Plan, Reproduction
 from opteq.papers.run import reproduce as run_experiment
-from opteq.report.reproduce import write_reproduction
-from opteq.report.run import write_report
+from opteq.report.reproduction_page import write_reproduction
+from opteq.report.run_page import write_report
+from opteq.training.folder import RunFolder, latest_run, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe, load_recipe
-from opteq.training.run import RunFolder, latest_run, refuse_taken
 from opteq.training.session import Machines
 from opteq.training.session import train as run_training
 

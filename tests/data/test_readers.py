@@ -10,9 +10,9 @@ from PIL import Image
 
 from opteq.data import cifar, download, idx
 from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, read_batches
+from opteq.data.catalogue import list_data, load_data
 from opteq.data.dataset import VOID, MemoryImages, decode
 from opteq.data.folders import load_image_folder, load_pairs
-from opteq.data.named import list_data, load_data
 from opteq.data.settings import DataSettings
 from opteq.data.splits import limited
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 import opteq
 from opteq.attacks import Attack, projected_gradient, rules_for, withstands
+from opteq.context import use_gradient
 from opteq.data import load_data
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import (
@@ -18,7 +19,6 @@ from opteq.evaluation.attack import (
     under_attack,
 )
 from opteq.gradient import Implicit, Unrolled
-from opteq.layer import differentiated
 from opteq.solve import Picard
 
 
@@ -114,7 +114,7 @@ def test_implicit_and_unrolled_slopes_agree_when_both_are_exact(geq):
     slopes = []
     for rule in (Implicit(), Unrolled(steps=40)):
         image = x[:8].clone().requires_grad_()
-        with differentiated(model, rule):
+        with use_gradient(model, rule):
             (slope,) = torch.autograd.grad(cross_entropy(model(image), labels[:8]), image)
         slopes.append(slope.flatten())
     assert float(torch.cosine_similarity(*slopes, dim=0)) > 0.999

@@ -16,7 +16,7 @@ from opteq.evaluation.benchmark import (
     load_benchmark,
 )
 from opteq.evaluation.timing import best_times
-from opteq.report.bench import outcome_text, write_outcome, write_summary
+from opteq.report.benchmark_page import outcome_text, write_outcome, write_summary
 
 
 def test_every_benchmark_loads():

@@ -9,7 +9,7 @@ from opteq.data import load_data
 from opteq.data.corruption import FAMILIES, KINDS, corrupted
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.corruption import Corrupted, mean_corruption_error, under_corruption
-from opteq.evaluation.journal import Journal
+from opteq.evaluation.finished import FinishedFigures
 
 pytest.importorskip("imagecorruptions")
 
@@ -93,18 +93,23 @@ def test_figures_are_means_and_a_stopped_evaluation_goes_on(digits, tmp_path):
     kinds = ("contrast", "fog")
     with pytest.raises(StopError):
         under_corruption(
-            model, images, labels, kinds=kinds, keep=Journal(tmp_path / "a", "k"), progress=stop
+            model,
+            images,
+            labels,
+            kinds=kinds,
+            keep=FinishedFigures(tmp_path / "a", "k"),
+            progress=stop,
         )
-    journal = Journal(tmp_path / "a", "k")
-    assert len(journal.figures) == 3
-    journal.figures["contrast-1"] = 0.25  # what is known is not computed again
-    found = under_corruption(model, images, labels, kinds=kinds, keep=journal)
+    finished = FinishedFigures(tmp_path / "a", "k")
+    assert len(finished.figures) == 3
+    finished.figures["contrast-1"] = 0.25  # what is known is not computed again
+    found = under_corruption(model, images, labels, kinds=kinds, keep=finished)
     assert found.accuracy["contrast"][0] == 0.25
     assert found.mean_error == pytest.approx(1 - np.mean(list(found.accuracy.values())))
-    assert len(Journal(tmp_path / "a", "k").figures) == 11
-    assert Journal(tmp_path / "a", "other weights").figures == {}
+    assert len(FinishedFigures(tmp_path / "a", "k").figures) == 11
+    assert FinishedFigures(tmp_path / "a", "other weights").figures == {}
     (tmp_path / "a").write_text("{")
-    assert Journal(tmp_path / "a", "k").figures == {}
+    assert FinishedFigures(tmp_path / "a", "k").figures == {}
 
 
 def test_error_relative_to_a_baseline():

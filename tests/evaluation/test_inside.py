@@ -12,7 +12,7 @@ from opteq.evaluation.correlation import correlations
 from opteq.evaluation.efficiency import efficiency, kept_bytes
 from opteq.evaluation.reconstruction import BINOMIAL, RECONSTRUCTED, UNIFORM, under_reconstruction
 from opteq.gradient import Implicit, Unrolled
-from opteq.models.classifier import to_side
+from opteq.models.bodies import to_side
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import torch
 import opteq
 from opteq.data import load_data
 from opteq.errors import OptionError
-from opteq.models.bounded import BoundedStem, SortedPairs
+from opteq.models.bounded import SortedPairs
+from opteq.models.stems import BoundedStem
 from opteq.theory import certificate
 from opteq.theory.robustness import certified_radius, withstands_all
 from opteq.training.objective import Objective

@@ -5,9 +5,9 @@ import torch
 from reduced import reduced
 from torch.nn import functional
 
-from opteq.equilibrium.base import as_tuple
 from opteq.gradient import Implicit
 from opteq.solve import Anderson, Picard
+from opteq.states import as_tuple
 
 
 def flat(state):

@@ -9,12 +9,12 @@ from reduced import CASES, EQUILIBRIUM, reduced
 from torch.nn import functional
 
 from opteq import Equilibrium
-from opteq.equilibrium.base import as_tuple, like
 from opteq.errors import NotConvergedWarning, ShapeError
 from opteq.gradient import Implicit, Unrolled
 from opteq.models import create_model, list_models
 from opteq.problem import Decorrelation
 from opteq.solve import Anderson, ForwardBackward, Picard
+from opteq.states import as_tuple, like
 
 # MDEQ promises no equilibrium; test_mdeq.py has what can be said of it.
 CERTAIN = {key: case for key, case in EQUILIBRIUM.items() if "mdeq" not in key}

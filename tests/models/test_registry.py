@@ -4,13 +4,14 @@ import pytest
 import torch
 
 import opteq
+from opteq.choices import gradient_from, regularizer_from, solver_from
 from opteq.errors import OptionError, UnknownOptionError
-from opteq.gradient import Unrolled, gradient_from
+from opteq.gradient import Unrolled
 from opteq.models import create_model, entry, list_models
 from opteq.models.card import card
 from opteq.models.resnet import ResNetFeatures
-from opteq.problem import SquaredNorm, regularizer_from
-from opteq.solve import SAM, Broyden, solver_from
+from opteq.problem import SquaredNorm
+from opteq.solve import SAM, Broyden
 
 
 @pytest.mark.parametrize("name", list_models())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from catalogue import OPERATORS
-from opteq.problem import laws
+from opteq.problem import law_checks
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
@@ -15,7 +15,9 @@ def test_dot_test(name, dtype):
     case = OPERATORS[name]
     operator = case.make().to(dtype)
     for _ in range(20):
-        laws.check_adjoint(operator, torch.randn(3, *case.shape, dtype=dtype), tol=TOLERANCE[dtype])
+        law_checks.check_adjoint(
+            operator, torch.randn(3, *case.shape, dtype=dtype), tol=TOLERANCE[dtype]
+        )
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -11,7 +11,7 @@ from catalogue import OPERATORS
 from opteq.operators import Conv2d, Dense, dense_matrix, spectral
 from opteq.operators.fourier import ConvolutionGeometry, symbol
 from opteq.operators.spectral import convolution_norm
-from opteq.problem import laws
+from opteq.problem import law_checks
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -20,7 +20,7 @@ def test_norm_is_an_upper_bound(name):
     for _ in range(5):
         operator = case.make().double()
         example = torch.zeros(1, *case.shape, dtype=torch.float64)
-        laws.check_norm(operator, example, tightness=case.tightness)
+        law_checks.check_norm(operator, example, tightness=case.tightness)
 
 
 def _random_convolution(generator: torch.Generator) -> tuple[Conv2d, tuple[int, int, int]]:

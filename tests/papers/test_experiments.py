@@ -10,7 +10,7 @@ import torch
 
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import under_attack
-from opteq.findings import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
+from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.experiment import (
     NO_ONCE,
@@ -31,7 +31,7 @@ from opteq.papers.registry import EXPERIMENTS, experiment
 from opteq.papers.run import Plan, recipes_of, reproduce, run_folder
 from opteq.papers.tiny import FAMILIES, tiny_recipe
 from opteq.report.pictures import write_picture
-from opteq.report.reproduce import write_reproduction
+from opteq.report.reproduction_page import write_reproduction
 from opteq.theory import stretch
 from opteq.theory.robustness import survivors
 from opteq.training.build import shaped_model

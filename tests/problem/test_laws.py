@@ -7,7 +7,7 @@ from opteq.errors import LawError
 from opteq.kernels import Gaussian
 from opteq.operators import Dense
 from opteq.penalties import NonNegative
-from opteq.problem import Penalty, Similarity, laws
+from opteq.problem import Penalty, Similarity, law_checks
 
 Z = torch.randn(3, 4, dtype=torch.float64)
 U = torch.randn(3, 4, dtype=torch.float64)
@@ -59,15 +59,15 @@ class LooksAtNeighbours(Similarity):
 @pytest.mark.parametrize(
     "check",
     [
-        lambda: laws.check_adjoint(WrongAdjoint(4, 4).double(), Z),
-        lambda: laws.check_norm(LowNorm(4, 4).double(), Z),
-        lambda: laws.check_norm(Dense(4, 4).double(), Z, tightness=0.99),
-        lambda: laws.check_penalty(WrongProx(), Z),
-        lambda: laws.check_moreau(WrongProx(), Z),
-        lambda: laws.check_penalty(Expanding(), Z, step=0.5),
-        lambda: laws.check_similarity(WrongGradient(Dense(4, 4).double()), Z, U),
-        lambda: laws.check_similarity(WrongHessian(Dense(4, 4).double()), Z, U),
-        lambda: laws.check_similarity(LooksAtNeighbours(), Z, U),
+        lambda: law_checks.check_adjoint(WrongAdjoint(4, 4).double(), Z),
+        lambda: law_checks.check_norm(LowNorm(4, 4).double(), Z),
+        lambda: law_checks.check_norm(Dense(4, 4).double(), Z, tightness=0.99),
+        lambda: law_checks.check_penalty(WrongProx(), Z),
+        lambda: law_checks.check_moreau(WrongProx(), Z),
+        lambda: law_checks.check_penalty(Expanding(), Z, step=0.5),
+        lambda: law_checks.check_similarity(WrongGradient(Dense(4, 4).double()), Z, U),
+        lambda: law_checks.check_similarity(WrongHessian(Dense(4, 4).double()), Z, U),
+        lambda: law_checks.check_similarity(LooksAtNeighbours(), Z, U),
     ],
 )
 def test_broken_term_is_found(check):

@@ -8,7 +8,7 @@ from catalogue import PENALTIES
 from opteq.errors import NotProximalError, OptionError
 from opteq.penalties import ELU, Activation, Box, LeakyReLU, Shrinkage, Softplus, Tanh
 from opteq.penalties.dilogarithm import dilogarithm
-from opteq.problem import laws
+from opteq.problem import law_checks
 
 POINTS = torch.linspace(-6, 6, 241, dtype=torch.float64)
 STEPS = [0.05, 0.3, 1.0, 1.7]
@@ -19,13 +19,13 @@ TOLERANCE = {name: 1e-6 if name.startswith("custom") else 1e-9 for name in PENAL
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", PENALTIES)
 def test_prox_minimises(name, step):
-    laws.check_penalty(PENALTIES[name](), POINTS, step=step, tol=TOLERANCE[name])
+    law_checks.check_penalty(PENALTIES[name](), POINTS, step=step, tol=TOLERANCE[name])
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", PENALTIES)
 def test_moreau_identity(name, step):
-    laws.check_moreau(PENALTIES[name](), POINTS, step=step, tol=TOLERANCE[name])
+    law_checks.check_moreau(PENALTIES[name](), POINTS, step=step, tol=TOLERANCE[name])
 
 
 @pytest.mark.parametrize(

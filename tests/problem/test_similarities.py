@@ -10,11 +10,11 @@ import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
 from opteq.kernels import GammaRule, Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
-from opteq.kernels.gaussian import statistics_move
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative
-from opteq.problem import Problem, Similarity, laws
+from opteq.problem import Problem, Similarity, law_checks
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
+from opteq.problem.statistics import statistics_move
 from opteq.solve import ForwardBackward
 
 
@@ -27,7 +27,7 @@ def draw(name, batch=3, scale=1.0):
 
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_gradient_and_hessian_are_those_of_the_value(name):
-    laws.check_similarity(*draw(name))
+    law_checks.check_similarity(*draw(name))
 
 
 def dense_hessians(similarity, z, u):

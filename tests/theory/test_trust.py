@@ -13,8 +13,11 @@ from opteq.equilibrium import Affine, Branch, Branches, Chain, Monotone, Unit
 from opteq.errors import NotConvergedWarning, NotProximalError, OptionError, ShapeError
 from opteq.gradient import Implicit, Unrolled
 from opteq.kernels import GammaRule, Gaussian, Linear
-from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
-from opteq.models.classifier import Classifier, PooledHead, Single
+from opteq.models.bodies import Single
+from opteq.models.bounded import Bounded, SortedPairs
+from opteq.models.heads import BoundedHead, PooledHead
+from opteq.models.network import Classifier
+from opteq.models.stems import BoundedStem
 from opteq.operators import (
     AveragePool,
     Conv2d,

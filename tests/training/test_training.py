@@ -20,10 +20,10 @@ from opteq.evaluation.calibration import calibration_figures, detection_auroc
 from opteq.operators import WeightedOperator
 from opteq.theory import certificate
 from opteq.training.checkpoint import load_checkpoint
+from opteq.training.folder import RunFolder, latest_run, locked, make_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
 from opteq.training.recipe import load_recipe
-from opteq.training.run import RunFolder, latest_run, locked, make_folder
 from opteq.training.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
@@ -377,7 +377,7 @@ def test_a_damaged_best_does_not_block_a_resume(tmp_path):
 def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
     """Thirty at once; and the folder of a running run is locked."""
     code = (
-        "import sys; from pathlib import Path; from opteq.training.run import make_folder\n"
+        "import sys; from pathlib import Path; from opteq.training.folder import make_folder\n"
         "sys.stdin.readline(); print(make_folder(Path(sys.argv[1]), numbered=True).name)"
     )
     processes = [

@@ -13,13 +13,13 @@ from torch import Tensor
 
 import opteq
 from opteq.equilibrium import BoundBranches, BoundMap, BoundMonotone, BoundProximal
-from opteq.equilibrium.base import State, as_tuple, like
 from opteq.gradient import Implicit
 from opteq.kernels import Gaussian
 from opteq.operators import Dense
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
 from opteq.solve import ForwardBackward, Solver, solve
+from opteq.states import State, as_tuple, like
 from opteq.theory import certificate
 from opteq.theory.layers import LayerBounds, layer_bounds
 

@@ -1,7 +1,7 @@
 """Projected gradient attacks: small changes of images that a model gets wrong.
 
 One attack serves training against it, testing, and what stands beside certificates. Gradients pass
-an equilibrium by the rule of its layer; `opteq.layer.differentiated` chooses another one.
+an equilibrium by the rule of its layer; `opteq.context.use_gradient` chooses another one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opteq.context import eval_mode, warm_start
 from opteq.errors import OptionError
-from opteq.layer import evaluating, warm_started
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 from opteq.options import one_of, positive, whole
 
 
@@ -90,7 +90,7 @@ def projected_gradient(
         )
     d = attack.noise(x) if attack.start == "random" else torch.zeros_like(x)
     d = _cut(x, d)
-    with evaluating(model), warm_started(model):
+    with eval_mode(model), warm_start(model):
         for _ in range(attack.steps):
             d.requires_grad_()
             with torch.enable_grad():

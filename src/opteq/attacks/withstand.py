@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from opteq.attacks.projected_gradient import Attack, projected_gradient
+from opteq.context import use_gradient
 from opteq.gradient import GradientRule, Implicit, Unrolled
-from opteq.layer import Equilibrium, differentiated
-from opteq.models.classifier import Network, is_right
+from opteq.layer import equilibria
+from opteq.models.network import Network, is_right
 
 RULES: dict[str, GradientRule | None] = {"implicit": Implicit(), "unrolled": Unrolled(steps=10)}
 
@@ -23,7 +24,7 @@ RULES: dict[str, GradientRule | None] = {"implicit": Implicit(), "unrolled": Unr
 def rules_for(model: Network) -> dict[str, GradientRule | None]:
     """The ways to differentiate a model: several if it has equilibria. A model that is itself so
     many steps of its map, by its own rule, is attacked through just those."""
-    if not any(isinstance(module, Equilibrium) for module in model.modules()):
+    if not equilibria(model):
         return {"gradient": None}
     return {**RULES, "unrolled": None} if _is_unrolled(model) else dict(RULES)
 
@@ -45,15 +46,14 @@ def withstands(
         if own:
             safe.logical_and_(is_right(logits, labels))
 
-    with nullcontext() if rule is None else differentiated(model, rule):
+    with nullcontext() if rule is None else use_gradient(model, rule):
         moved = projected_gradient(model, x, labels, attack, see)
     with torch.no_grad():
         return safe & is_right(model(moved), labels)
 
 
 def _is_unrolled(model: Network) -> bool:
-    layers = (m for m in model.modules() if isinstance(m, Equilibrium))
-    return any(layer.gradient.is_forward_pass for layer in layers)
+    return any(layer.gradient.is_forward_pass for layer in equilibria(model))
 
 
 def strongest_l2(radius: float, steps: int) -> tuple[Attack, ...]:

@@ -19,7 +19,7 @@ from opteq.cli import (
     reproduce,
     train,
 )
-from opteq.cli.memory import keep_freed_memory
+from opteq.cli.allocator import keep_freed_memory
 from opteq.errors import OpteqError
 
 _show = warnings.showwarning

@@ -35,7 +35,7 @@ def bench(
 
     import torch
 
-    from opteq.report.bench import outcome_text, write_outcome, write_summary
+    from opteq.report.benchmark_page import outcome_text, write_outcome, write_summary
 
     torch.set_num_threads(threads)
     done = []

@@ -26,9 +26,9 @@ def certify(
 
     from opteq.data.splits import sample
     from opteq.errors import NotConvergedWarning
-    from opteq.evaluation.run import load_run, require_finite
-    from opteq.models.classifier import Classifier
-    from opteq.report.certify import robust_lines, write_robust
+    from opteq.evaluation.evaluate import load_run, require_finite
+    from opteq.models.network import Classifier
+    from opteq.report.robustness import robust_lines, write_robust
     from opteq.theory import certificate
     from opteq.theory.evaluated import margin_gap, propositions_of, propositions_table
     from opteq.theory.robustness import robust_accuracy

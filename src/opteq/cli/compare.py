@@ -25,9 +25,9 @@ def compare(
     from opteq.training.recipe import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
-    from opteq.report.compare import comparison_table, write_comparison
-    from opteq.report.run import write_report
-    from opteq.training.compare import run_comparison
+    from opteq.report.comparison_page import comparison_table, write_comparison
+    from opteq.report.run_page import write_report
+    from opteq.training.comparison import run_comparison
     from opteq.training.progress import progress_for
 
     console = new_console()

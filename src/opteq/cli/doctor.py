@@ -18,9 +18,9 @@ def doctor(data_dir: DataDir = None) -> None:
     """Check the installation: versions, devices, data, and a solve whose answer is known."""
     import torch
 
-    import opteq
+    from opteq import __version__
 
-    typer.echo(f"opteq {opteq.__version__}, Python {platform.python_version()}")
+    typer.echo(f"opteq {__version__}, Python {platform.python_version()}")
     for name in (*_PACKAGES, *_EXTRAS):
         try:
             typer.echo(f"  {name} {metadata.version(name)}")
@@ -41,9 +41,9 @@ def _devices(torch) -> None:
 
 
 def _data(data_dir: Path | None) -> None:
+    from opteq.data.catalogue import NAMED
     from opteq.data.download import data_folder
     from opteq.data.idx import DEBIAN
-    from opteq.data.named import NAMED
 
     folder = data_folder(data_dir)
     typer.echo(f"data in {folder}:")

@@ -32,7 +32,7 @@ def evaluate(
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
     from rich.table import Table
 
-    from opteq.evaluation.run import evaluate_run
+    from opteq.evaluation.evaluate import evaluate_run
 
     with new_console(stderr=True).status("") as status:
         found = evaluate_run(

@@ -37,6 +37,6 @@ def _recipes() -> list[tuple[str, str]]:
 
 
 def _data() -> list[tuple[str, str]]:
-    from opteq.data.named import list_data
+    from opteq.data.catalogue import list_data
 
     return list(list_data().items())

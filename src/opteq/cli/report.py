@@ -9,9 +9,9 @@ from opteq.cli.options import DataDir, Run
 
 def report(run: Run, data_dir: DataDir = None) -> None:
     """Write the report of a run anew, from its checkpoint and metrics."""
-    from opteq.data.named import load_data
-    from opteq.report.run import write_report
-    from opteq.training.run import RunFolder
+    from opteq.data.catalogue import load_data
+    from opteq.report.run_page import write_report
+    from opteq.training.folder import RunFolder
 
     folder = RunFolder(run)
     write_report(folder, load_data(folder.recipe.data, data_dir))

@@ -52,7 +52,7 @@ def reproduce(
     from opteq.papers.registry import experiment
     from opteq.papers.run import Plan, StoppedError, recipes_of
     from opteq.papers.run import reproduce as run
-    from opteq.report.reproduce import write_reproduction
+    from opteq.report.reproduction_page import write_reproduction
     from opteq.training.progress import progress_for
 
     def plan(name: str) -> Plan:

@@ -1,5 +1,5 @@
 """Images and labels: readers, splits, batches, augmentation."""
 
-from opteq.data.named import list_data, load_data
+from opteq.data.catalogue import list_data, load_data
 
 __all__ = ["list_data", "load_data"]

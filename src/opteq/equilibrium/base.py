@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import ShapeError
-from opteq.operators.memory import in_order_of
 from opteq.problem.curvature import Curvature
-from opteq.problem.similarity import require_alike
+from opteq.states import State, as_tuple, like, require_alike
 
-State = Tensor | tuple[Tensor, ...]
 Product = Callable[[Tensor], Tensor]
 
 
@@ -61,6 +59,10 @@ class BoundMap(ABC):
         """The hidden objective for each sample, if the map has one."""
         return None
 
+    def gates(self, z: State) -> Tensor | None:
+        """The gates of the hidden problem at z, if it has any: GEQ's attention."""
+        return None
+
     def symmetric_linearization(
         self, z: Tensor, image: Tensor | None = None
     ) -> SymmetricLinearization | None:
@@ -81,8 +83,9 @@ class EquilibriumMap(nn.Module, ABC):
     """Whether splitting methods are sure to converge whatever the norms of the weights."""
 
     @abstractmethod
-    def bind(self, u: Tensor) -> BoundMap:
-        """Fix the injection."""
+    def bind(self, u: Tensor, /) -> BoundMap:
+        """Fix the layer's input: the injection, or the features from which the map computes its
+        own."""
 
     @abstractmethod
     def curvature(self) -> Curvature:
@@ -136,30 +139,6 @@ class AdjointSplitting(BoundMap):
     @abstractmethod
     def recover(self, y: Tensor) -> Tensor:
         """w from the fixed point."""
-
-
-def as_tuple(state: State) -> tuple[Tensor, ...]:
-    """The tensors of a state."""
-    return (state,) if isinstance(state, Tensor) else tuple(state)
-
-
-def like(state: State, tensors: tuple[Tensor, ...]) -> State:
-    """`tensors` in the structure of `state`."""
-    return tensors[0] if isinstance(state, Tensor) else tensors
-
-
-def damp(z: State, image: State, damping: float) -> State:
-    """(1 - damping) z + damping T(z), in the dtype of z: under autocast images have a lower
-    precision than states."""
-    pairs = zip(as_tuple(z), as_tuple(image), strict=True)
-    if damping == 1:
-        return like(z, tuple(b.to(a) for a, b in pairs))
-    return like(z, tuple(torch.lerp(a, b.to(a), damping) for a, b in pairs))
-
-
-def in_order(state: State, image: Tensor) -> State:
-    """The state with its images stored in the memory order of `image`."""
-    return like(state, tuple(in_order_of(part, image) for part in as_tuple(state)))
 
 
 def vector_jacobian(map: Callable[[State], State], z: State) -> Callable[[State], State]:

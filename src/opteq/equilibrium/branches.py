@@ -9,7 +9,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State, as_tuple
+from opteq.equilibrium.base import BoundMap, EquilibriumMap
 from opteq.errors import OptionError, ShapeError
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import require_image
@@ -18,7 +18,7 @@ from opteq.penalties import NonNegative
 from opteq.problem import Penalty
 from opteq.problem.coupling import Coupling, HeritageDiversity
 from opteq.problem.curvature import Curvature
-from opteq.problem.similarity import per_sample_sum
+from opteq.states import State, as_tuple, per_sample_sum
 
 
 @strict_options
@@ -82,9 +82,9 @@ class Branches(EquilibriumMap):
         self.order = one_of("order", order, ("sequential", "simultaneous"))
         self.perturbation = positive("perturbation", perturbation, allow_zero=True)
 
-    def bind(self, u: Tensor) -> BoundBranches:
+    def bind(self, features: Tensor, /) -> BoundBranches:
         frozen = cast(list[Branch], [freeze(branch) for branch in self.branches])
-        injections = [branch.inject(u) for branch in frozen]
+        injections = [branch.inject(features) for branch in frozen]
         for branch, injection in zip(frozen, injections, strict=True):
             require_image(branch.operator, injection, "The injection of a branch")
         perturbation = self.perturbation if self.training else 0.0

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State
+from opteq.equilibrium.base import BoundMap, EquilibriumMap
 from opteq.options import strict_options
 from opteq.problem.curvature import UNKNOWN, Curvature
+from opteq.states import State
 
 Start = Callable[[Tensor], State]
 

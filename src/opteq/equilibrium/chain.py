@@ -9,13 +9,13 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from opteq.equilibrium.base import BoundMap, EquilibriumMap, State
+from opteq.equilibrium.base import BoundMap, EquilibriumMap
 from opteq.equilibrium.unit import BoundUnit, Unit
 from opteq.errors import OptionError, ShapeError
 from opteq.options import one_of, strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.regularizer import InsideMap
-from opteq.problem.similarity import per_sample_sum
+from opteq.states import State, per_sample_sum
 
 
 @strict_options
@@ -45,16 +45,16 @@ class Chain(EquilibriumMap):
     def _each(self) -> list[Unit]:
         return cast(list[Unit], list(self.units))
 
-    def bind(self, u: Tensor) -> BoundChain:
-        units = [unit.bind(u) for unit in self._each()]
+    def bind(self, features: Tensor, /) -> BoundChain:
+        units = [unit.bind(features) for unit in self._each()]
         start = units[0].zeros()
         if self.start_at == "features":
-            if u.shape != start.shape:
+            if features.shape != start.shape:
                 raise ShapeError(
-                    f"The features have shape {tuple(u.shape)}, the state {tuple(start.shape)}.",
+                    f"The features are {tuple(features.shape)}, the state {tuple(start.shape)}.",
                     "They must agree to start at the features; use start='zero'.",
                 )
-            start = u.detach()
+            start = features.detach()
         return BoundChain(units, self.regularizer, start)
 
     def curvature(self) -> Curvature:

@@ -8,7 +8,7 @@ from typing import cast
 
 from torch import Tensor
 
-from opteq.equilibrium.base import AdjointSplitting, EquilibriumMap, State
+from opteq.equilibrium.base import AdjointSplitting, EquilibriumMap
 from opteq.equilibrium.resolvent import Inverse, inverse_of
 from opteq.equilibrium.splitting import Splitting
 from opteq.operators import LinearOperator, freeze
@@ -18,6 +18,7 @@ from opteq.penalties import NonNegative
 from opteq.problem import Penalty
 from opteq.problem.curvature import Curvature, Number
 from opteq.problem.penalty import Step
+from opteq.states import State
 
 
 @strict_options

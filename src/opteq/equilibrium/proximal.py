@@ -9,17 +9,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import (
-    EquilibriumMap,
-    State,
-    SymmetricLinearization,
-)
+from opteq.equilibrium.base import EquilibriumMap, SymmetricLinearization
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import IllPosedError
-from opteq.penalties import NonNegative
 from opteq.problem import BoundProblem, Problem
 from opteq.problem.curvature import Curvature, Number
 from opteq.problem.penalty import Step
+from opteq.states import State
 
 Apply = Callable[[BoundProblem, Tensor], Tensor]
 
@@ -110,6 +106,9 @@ class BoundProximal(Splitting):
     def objective(self, z: State) -> Tensor:
         return self.problem.objective(cast(Tensor, z))
 
+    def gates(self, z: State) -> Tensor | None:
+        return self.problem.similarity.gates(cast(Tensor, z))
+
     def symmetric_linearization(
         self, z: Tensor, image: Tensor | None = None
     ) -> SymmetricLinearization:
@@ -117,5 +116,4 @@ class BoundProximal(Splitting):
         slope = None if image is None else penalty.slope_from_image(image)
         if slope is None:
             slope = penalty.slope(similarity.gradient(z))
-        binary = isinstance(penalty, NonNegative)
-        return SymmetricLinearization(slope, similarity.hessian(z), binary=binary)
+        return SymmetricLinearization(slope, similarity.hessian(z), binary=penalty.binary_slope)

@@ -15,7 +15,7 @@ from opteq.operators.base import require_image
 from opteq.options import is_number, strict_options
 from opteq.penalties import NonNegative
 from opteq.problem import Penalty
-from opteq.problem.similarity import per_sample_sum
+from opteq.states import per_sample_sum
 
 # Where a learned alpha starts.
 _START = 0.8

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from opteq.equilibrium.proximal import BoundProximal, Proximal
 from opteq.errors import OptionError
-from opteq.models.classifier import Classifier
-from opteq.operators.memory import fast_order
+from opteq.models.network import Classifier
 from opteq.problem.curvature import largest
+from opteq.states import fast_order
 
 # Far above what single precision rounds off the logits.
 _ROUNDING = 1e-5

@@ -17,7 +17,7 @@ from torch import Tensor
 from opteq.attacks import Attack, rules_for, withstands
 from opteq.errors import DataError, OptionError
 from opteq.gradient import GradientRule
-from opteq.models.classifier import Network, is_right
+from opteq.models.network import Network, is_right
 
 WORST, UNIFORM, SIGNS = "worst case", "uniform noise", "random signs"
 STANDARD = (

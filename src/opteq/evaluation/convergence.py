@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.errors import NotConvergedWarning
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier
+from opteq.models.network import Classifier
 from opteq.solve import Anderson, Picard, Solver, solve
 
 

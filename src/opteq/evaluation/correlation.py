@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from opteq.errors import OptionError
-from opteq.models.classifier import Network
-from opteq.models.classifier import to_side as at_side
+from opteq.models.bodies import to_side as at_side
+from opteq.models.network import Network
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.corruption import FAMILIES, KINDS, SEVERITIES, corrupted
-from opteq.models.classifier import Network, is_right
+from opteq.models.network import Network, is_right
 
 Keep = Callable[[str, Callable[[], float]], float]
 """Looks a figure up by name, or computes it and remembers it."""

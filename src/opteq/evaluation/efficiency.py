@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opteq.context import use_gradient
 from opteq.errors import NotConvergedWarning
 from opteq.evaluation.timing import best_times
 from opteq.gradient import GradientRule
-from opteq.layer import differentiated
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def kept_bytes(model: Network, x: Tensor, labels: Tensor, rule: GradientRule | N
 def _with(model: Network, rule: GradientRule | None, x: Tensor) -> Tensor:
     if rule is None:
         return model(x)
-    with differentiated(model, rule):
+    with use_gradient(model, rule):
         return model(x)
 
 
@@ -112,7 +112,7 @@ def _steps(model: Network, x: Tensor, rule: GradientRule | None) -> float:
     if rule is None:
         solutions = model.run(x).solutions
     else:
-        with differentiated(model, rule):
+        with use_gradient(model, rule):
             solutions = model.run(x).solutions
     if not solutions:
         return 0.0

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from opteq.data.dataset import decode
 from opteq.errors import DataError, NotConvergedWarning, OptionError
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 from opteq.training.load import load
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.equilibrium.branches import BoundBranches
 from opteq.errors import OptionError
-from opteq.models.classifier import Classifier, is_right
+from opteq.models.network import Classifier, is_right
 
 RECONSTRUCTED, UNIFORM, BINOMIAL = "reconstructed", "uniform noise", "binomial noise"
 

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import OptionError
-from opteq.models.classifier import Classifier, Network
+from opteq.models.network import Classifier, Network
 from opteq.models.resnet import ResNet
 from opteq.options import one_of
-from opteq.solve import gates_of
 
 Place = Literal["state", "injection"]
 
@@ -58,7 +57,7 @@ def gate_map(model: Network, x: Tensor) -> Tensor | None:
     images; 1 where every gate is open. None for models without gates."""
     maps = []
     for solution in model.run(x).solutions:
-        gates = gates_of(solution)
+        gates = solution.gates
         if gates is not None and gates.ndim == 4:
             mean = gates.mean(1, keepdim=True)
             maps.append(functional.interpolate(mean, size=x.shape[2:], mode="nearest")[:, 0])

@@ -17,12 +17,12 @@ from opteq.evaluation.attack import STANDARD, under_attack
 from opteq.evaluation.convergence import convergence, plain
 from opteq.evaluation.corruption import under_corruption
 from opteq.evaluation.efficiency import efficiency
-from opteq.evaluation.journal import Journal
+from opteq.evaluation.finished import FinishedFigures
 from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map
-from opteq.findings import Curves, Picture, Series, Table, Tile, Tiles
+from opteq.exhibits import Curves, Picture, Series, Table, Tile, Tiles
 from opteq.gradient import GradientRule, Implicit, OneStep, Phantom, Unrolled
-from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Network
+from opteq.layer import equilibria
+from opteq.models.network import Classifier, Network
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ def corruption(subject: Subject) -> Findings:
     """19 corruptions, 5 severities."""
     x, y = subject.images(1000)
     key = f"weights {subject.key}, images {content_key(x, y)}"
-    journal = Journal(subject.folder / "corruption.json", key)
+    finished = FinishedFigures(subject.folder / "corruption.json", key)
     found = under_corruption(
         subject.model,
         x.cpu(),
         y.cpu(),
         cache=subject.folder / "corrupted",
-        keep=journal,
+        keep=finished,
         progress=lambda n: subject.progress(f"corruption {n} of {19 * 5}"),
     )
     rows = [
@@ -184,9 +184,8 @@ def solving(subject: Subject) -> Findings:
 def speed(subject: Subject) -> Findings:
     """Images a second and what a training step keeps, for each gradient rule."""
     x, y = subject.images(32)
-    equilibria = any(isinstance(m, Equilibrium) for m in subject.model.modules())
     rules: dict[str, GradientRule | None] = {"own": None}
-    if equilibria:
+    if equilibria(subject.model):
         rules |= {
             "implicit": Implicit(),
             "phantom": Phantom(steps=5, damping=0.8),

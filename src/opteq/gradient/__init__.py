@@ -1,9 +1,8 @@
 """How an equilibrium is differentiated."""
 
 from opteq.gradient.implicit import Implicit
-from opteq.gradient.named import gradient_from
 from opteq.gradient.phantom import OneStep, Phantom
 from opteq.gradient.rule import GradientRule
 from opteq.gradient.unrolled import Unrolled
 
-__all__ = ["GradientRule", "Implicit", "OneStep", "Phantom", "Unrolled", "gradient_from"]
+__all__ = ["GradientRule", "Implicit", "OneStep", "Phantom", "Unrolled"]

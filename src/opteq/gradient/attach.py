@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import State, as_tuple, like, pull_back
+from opteq.equilibrium.base import pull_back
 from opteq.equilibrium.dependencies import leaves, substitute, tensors_in
 from opteq.errors import ChangedTensorError, HigherOrderError
+from opteq.states import State, as_tuple, like
 
 Map = Callable[[State], State]
 AdjointSolve = Callable[["Adjoint"], State]

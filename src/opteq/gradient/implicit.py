@@ -12,16 +12,12 @@ from torch import Tensor
 from opteq.equilibrium.base import (
     AdjointSplitting,
     BoundMap,
-    State,
     SymmetricLinearization,
-    as_tuple,
-    like,
     vector_jacobian,
 )
 from opteq.errors import OptionError
 from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit
 from opteq.gradient.rule import GradientRule
-from opteq.operators.memory import in_order_of
 from opteq.options import one_of, positive, strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.solve import Anderson, ForwardBackward, Solution, Solver, Status, solve
@@ -30,6 +26,7 @@ from opteq.solve.layout import Layout
 from opteq.solve.solution import report
 from opteq.solve.solver import OnFailure
 from opteq.solve.status import code
+from opteq.states import State, as_tuple, in_order_of, like
 
 # Steps of conjugate gradients after which the residual of its recurrence is still the true one.
 _TRUSTED_STEPS = 30

@@ -8,13 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, damp, like, vector_jacobian
+from opteq.equilibrium.base import BoundMap, vector_jacobian
 from opteq.gradient.attach import Adjoint, Map, Rules, attach_implicit, attach_nothing
-from opteq.gradient.rule import GradientRule, join, pick
-from opteq.operators.memory import in_order_of
+from opteq.gradient.rule import GradientRule
 from opteq.options import fraction, strict_options, whole
-from opteq.problem.similarity import expand
 from opteq.solve import Solution
+from opteq.states import State, as_tuple, damp, expand, in_order_of, join, like, pick
 
 
 @strict_options

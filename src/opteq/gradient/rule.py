@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.equilibrium.base import BoundMap
 from opteq.errors import OptionError
 from opteq.gradient.attach import attach_nothing
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve import Solution, Solver, solve
 from opteq.solve.layout import LastEvaluation
+from opteq.states import State, as_tuple, join, like, pick
 
 
 class GradientRule(ABC):
@@ -68,14 +68,3 @@ class GradientRule(ABC):
             return attach_nothing(bound, solution.state)
         attached = self.attach(bound.select(keep), pick(solution.state, keep), solution)
         return join(solution.state, keep, attached)
-
-
-def pick(state: State, index: Tensor) -> State:
-    """Some of the samples of a state."""
-    return like(state, tuple(part[index] for part in as_tuple(state)))
-
-
-def join(state: State, index: Tensor, some: State) -> State:
-    """`state` with the samples at `index` replaced by those of `some`."""
-    pairs = zip(as_tuple(state), as_tuple(some), strict=True)
-    return like(state, tuple(a.index_copy(0, index, b.to(a)) for a, b in pairs))

@@ -7,14 +7,15 @@ from typing import ClassVar
 
 import torch
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, damp, like
+from opteq.equilibrium.base import BoundMap
 from opteq.errors import OptionError
-from opteq.gradient.rule import GradientRule, join, pick
+from opteq.gradient.rule import GradientRule
 from opteq.options import strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.solve import Solution, Solver
 from opteq.solve.loop import Observer
 from opteq.solve.solution import report
+from opteq.states import State, as_tuple, damp, join, like, pick
 
 
 @strict_options

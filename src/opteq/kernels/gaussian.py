@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -15,7 +13,6 @@ from torch import Tensor, distributed, nn
 from opteq.errors import OptionError
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
 from opteq.operators.base import require_image
-from opteq.operators.memory import zeros
 from opteq.options import fraction, is_number, one_of, positive, strict_options
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, UNKNOWN, Curvature
 from opteq.problem.similarity import (
@@ -27,19 +24,10 @@ from opteq.problem.similarity import (
     as_operator,
     check_injection,
 )
+from opteq.problem.statistics import statistics_are_moving
+from opteq.states import zeros
 
 Gamma = float | Tensor
-_MOVING: ContextVar[bool] = ContextVar("moving", default=False)
-
-
-@contextmanager
-def statistics_move() -> Iterator[None]:
-    """Let running averages follow the batches that are bound, as a layer's forward pass does."""
-    token = _MOVING.set(True)
-    try:
-        yield
-    finally:
-        _MOVING.reset(token)
 
 
 @strict_options
@@ -49,8 +37,8 @@ class GammaRule(nn.Module):
     The papers take the minimum over the batch (factor 0.2), which is unstable across seeds and lets
     a sample's answer depend on its batch; the mean is the default. In training M is that of the
     batch; in evaluation it is a running average, so that samples stay independent. The average
-    moves with the solves of a layer in training, see `statistics_move`, and with nothing else:
-    looking at a problem does not change it.
+    moves with the solves of a layer in training (see `opteq.problem.statistics`) and with nothing
+    else: looking at a problem does not change it.
     """
 
     running: Tensor
@@ -77,7 +65,7 @@ class GammaRule(nn.Module):
         if not self.training or not finite.numel():
             return self.factor / self.running
         M = finite.mean() if self.statistic == "mean" else finite.min()
-        moves = _MOVING.get()
+        moves = statistics_are_moving()
         M = self._over_all_processes(M) if moves else M
         M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
         if moves:

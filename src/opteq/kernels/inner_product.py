@@ -25,9 +25,8 @@ from opteq.problem.similarity import (
     Weights,
     as_operator,
     check_injection,
-    expand,
-    per_sample_sum,
 )
+from opteq.states import expand, per_sample_sum
 
 # The second derivative of tanh is largest, 4 / (3 sqrt 3), where tanh^2 = 1/3.
 _TANH_BEND = 4 / (3 * math.sqrt(3))

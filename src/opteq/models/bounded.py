@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from opteq.errors import OptionError, ShapeError
-from opteq.models.classifier import Body, Classifier
-from opteq.operators import Conv2d, Dense, LinearOperator
-from opteq.operators.memory import fast_order
-from opteq.options import positive, whole
+from opteq.operators import Conv2d, LinearOperator
 
 
 class Bounded(nn.Module):
@@ -46,54 +42,6 @@ class SortedPairs(nn.Module):
             raise ShapeError(f"{x.shape[1]} channels make no pairs.", "Give an even number.")
         a, b = x.chunk(2, 1)
         return torch.cat([torch.maximum(a, b), torch.minimum(a, b)], 1)
-
-
-class BoundedStem(nn.Sequential):
-    """As `Stem`, with a Lipschitz constant of 1: `reductions` are strided convolutions."""
-
-    def __init__(self, in_channels: int, channels: int, *, reductions: int = 0) -> None:
-        if channels % 2:
-            raise OptionError(
-                f"A certified stem sorts pairs of channels, and {channels} is odd.",
-                "Give an even number of channels.",
-            )
-        strides = [2] * reductions + [1] * (1 if reductions else 2)
-        layers: list[nn.Module] = []
-        for i, stride in enumerate(strides):
-            operator = Conv2d(
-                in_channels if i == 0 else channels, channels, 3, stride=stride, norm_bound=1.0
-            )
-            layers += [Bounded(operator, channels), SortedPairs()]
-        super().__init__(*layers)
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(fast_order(x))
-
-
-class BoundedHead(nn.Module):
-    """As `PooledHead`, with a matrix of norm at most `norm_bound`."""
-
-    def __init__(self, channels: int, classes: int, grid: int = 1, *, norm_bound: float) -> None:
-        super().__init__()
-        self.grid = whole("head_grid", grid, least=1)
-        positive("head_norm", norm_bound)
-        self.operator = Dense(channels * grid**2, classes, norm_bound=norm_bound)
-        self.bias = nn.Parameter(torch.zeros(classes))
-
-    def forward(self, features: Tensor) -> Tensor:
-        pooled = functional.adaptive_avg_pool2d(features, self.grid)
-        return self.operator(pooled.flatten(1)) + self.bias
-
-
-def bounded_classifier(
-    body: Body, widths: tuple[int, int, int], reductions: int, head_grid: int, head_norm: float
-) -> Classifier:
-    """The body between a stem and a head of known constants, without normalisation. `widths` are
-    those of images, features and logits."""
-    in_channels, channels, classes = widths
-    stem = BoundedStem(in_channels, channels, reductions=reductions)
-    head = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
-    return Classifier(stem, body, channels, classes, head=head, norm=nn.Identity())
 
 
 def refuse_to_certify(what: str, remedy: str) -> OptionError:

@@ -10,11 +10,13 @@ from opteq.equilibrium import Chain, Unit
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
-from opteq.models.bounded import bounded_classifier, bounded_injection, refuse_to_certify
-from opteq.models.classifier import Classifier, Network, PooledHead, Single, Stem
-from opteq.models.parts import Normalization, normalized
+from opteq.models.bodies import Single
+from opteq.models.bounded import bounded_injection, refuse_to_certify
+from opteq.models.heads import PooledHead
+from opteq.models.network import Classifier, Network, Segmenter, bounded_classifier
+from opteq.models.normalization import Normalization, normalized
 from opteq.models.resnet import ResNetFeatures
-from opteq.models.segmenter import Segmenter
+from opteq.models.stems import Stem
 from opteq.operators import Conv2d, DepthwiseSeparable, LinearOperator
 from opteq.options import one_of
 from opteq.problem import InsideMap, Regularizer

@@ -10,10 +10,12 @@ from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.kernels import GammaRule, Linear, PatchGaussian, Polynomial, Sigmoid
 from opteq.layer import Equilibrium
-from opteq.models.bounded import bounded_classifier, bounded_injection, refuse_to_certify
-from opteq.models.classifier import Classifier, Network, Parallel, PooledHead, Stem
-from opteq.models.parts import Normalization, normalized
-from opteq.models.segmenter import Segmenter
+from opteq.models.bodies import Parallel
+from opteq.models.bounded import bounded_injection, refuse_to_certify
+from opteq.models.heads import PooledHead
+from opteq.models.network import Classifier, Network, Segmenter, bounded_classifier
+from opteq.models.normalization import Normalization, normalized
+from opteq.models.stems import Stem
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
 from opteq.penalties import NonNegative

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium import Cell
-from opteq.equilibrium.base import as_tuple
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Phantom
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Network, Output, Stem
+from opteq.models.network import Network, Output
 from opteq.models.resnet import ResidualBlock, convolution
+from opteq.models.stems import Stem
 from opteq.solve import Broyden, Solver
+from opteq.states import as_tuple
 
 _GROUPS = 4
 # The inner convolutions of a block are this many times wider than its scale.

@@ -10,7 +10,7 @@ from opteq.equilibrium import Monotone
 from opteq.errors import ShapeError
 from opteq.gradient import GradientRule, Implicit
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Network, Output
+from opteq.models.network import Network, Output
 from opteq.operators import Bidiagonal, Conv2d, weight_norm
 from opteq.solve import ForwardBackward, PeacemanRachford, Solver
 

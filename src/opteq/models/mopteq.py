@@ -8,9 +8,12 @@ from opteq.equilibrium import Branch, Branches
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, OneStep
 from opteq.layer import Equilibrium
-from opteq.models.bounded import bounded_classifier, refuse_to_certify
-from opteq.models.classifier import Classifier, PooledHead, Single, Stem
-from opteq.models.parts import Normalization, normalized
+from opteq.models.bodies import Single
+from opteq.models.bounded import refuse_to_certify
+from opteq.models.heads import PooledHead
+from opteq.models.network import Classifier, bounded_classifier
+from opteq.models.normalization import Normalization, normalized
+from opteq.models.stems import Stem
 from opteq.operators import AveragePool, Conv2d, LinearOperator
 from opteq.options import one_of
 from opteq.problem import HeritageDiversity, Independent

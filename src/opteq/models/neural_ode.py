@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import OptionError, ShapeError
-from opteq.models.classifier import Network, Output
+from opteq.models.network import Network, Output
 from opteq.options import positive, whole
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from opteq.errors import UnknownOptionError, nearest
 from opteq.models.catalogue import ENTRIES, Entry
 
 if TYPE_CHECKING:
-    from opteq.models.classifier import Network
+    from opteq.models.network import Network
 
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
-_BY_SPEC = {
-    "solver": "opteq.solve.named:solver_from",
-    "gradient": "opteq.gradient.named:gradient_from",
-    "regularizer": "opteq.problem.regularizer:regularizer_from",
-}
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -37,6 +33,17 @@ def entry(name: str) -> Entry:
     return _BY_NAME[name]
 
 
+def builder(name: str) -> Callable[..., Network]:
+    """The function that builds a model."""
+    module, function = entry(name).builder.split(":")
+    return getattr(importlib.import_module(f"opteq.models.{module}"), function)
+
+
+def options_of(name: str) -> list[str]:
+    """The options that a model takes."""
+    return list(inspect.signature(builder(name)).parameters)
+
+
 def create_model(name: str, **options: Any) -> Network:
     """Build a model; `options` override those of its entry (see the builder's signature). `solver`,
     `gradient` and `regularizer` may be given by name, or as a mapping with name and options.
@@ -45,20 +52,15 @@ def create_model(name: str, **options: Any) -> Network:
     >>> model.count_parameters() > 0
     True
     """
-    found = entry(name)
-    module, function = found.builder.split(":")
-    build = getattr(importlib.import_module(f"opteq.models.{module}"), function)
-    known = inspect.signature(build).parameters
+    from opteq.choices import gradient_from, regularizer_from, solver_from
+
+    known = options_of(name)
     for option in options:
         if option not in known:
             raise UnknownOptionError(f"{name} has no option {option!r}.", nearest(option, known))
-    chosen = {**found.options, **options}
-    return build(**{key: _resolved(key, value) for key, value in chosen.items()})
-
-
-def _resolved(key: str, value: Any) -> Any:
-    home = _BY_SPEC.get(key)
-    if home is None or value is None:
-        return value
-    module, function = home.split(":")
-    return getattr(importlib.import_module(module), function)(value)
+    chosen = {**entry(name).options, **options}
+    by_name = {"solver": solver_from, "gradient": gradient_from, "regularizer": regularizer_from}
+    for key in by_name.keys() & chosen.keys():
+        if chosen[key] is not None:
+            chosen[key] = by_name[key](chosen[key])
+    return builder(name)(**chosen)

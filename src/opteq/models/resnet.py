@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError
-from opteq.models.classifier import Network, Output, PooledHead
-from opteq.models.segmenter import FCNHead
+from opteq.models.heads import FCNHead, PooledHead
+from opteq.models.network import Network, Output
 from opteq.options import one_of, whole
 
 ResNetStem = Literal["cifar", "imagenet"]

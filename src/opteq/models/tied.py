@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from opteq.equilibrium import Cell
 from opteq.gradient import Unrolled
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Single, Stem
+from opteq.models.bodies import Single
+from opteq.models.network import Classifier
+from opteq.models.stems import Stem
 from opteq.solve import Picard
 
 

@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from opteq.errors import ShapeError
 from opteq.operators.base import Shape
-from opteq.operators.memory import stored_channels_last
 from opteq.operators.spectral import dense_norm
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import strict_options, whole
+from opteq.states import stored_channels_last
 
 
 class _Root(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opteq.findings import Curves, Picture, Series
+from opteq.exhibits import Curves, Picture, Series
 from opteq.papers import measures
 from opteq.papers.experiment import (
     ACCURACY,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opteq.data.dataset import Data
-from opteq.findings import Dots, Picture
-from opteq.models.classifier import Network
+from opteq.exhibits import Dots, Picture
+from opteq.models.network import Network
+from opteq.training.folder import RunFolder
 from opteq.training.recipe import Recipe
-from opteq.training.run import RunFolder
 
 Value = float | list[Any]
 Values = dict[str, Value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opteq.data.corruption import FAMILIES, KINDS
-from opteq.findings import Curves, Picture, Series, Tile, Tiles
+from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
 from opteq.papers import measures
 from opteq.papers.controls import CONTROLS, equilibrium_claim, gate_claim
 from opteq.papers.experiment import (

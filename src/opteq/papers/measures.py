@@ -17,11 +17,11 @@ from opteq.evaluation.convergence import convergence, mean_steps, plain
 from opteq.evaluation.correlation import correlations
 from opteq.evaluation.corruption import under_corruption
 from opteq.evaluation.efficiency import efficiency
+from opteq.evaluation.evaluate import on_test_images
 from opteq.evaluation.reconstruction import BINOMIAL, RECONSTRUCTED, under_reconstruction
 from opteq.evaluation.reconstruction import UNIFORM as UNIFORM_FEATURES
-from opteq.evaluation.run import on_test_images
 from opteq.evaluation.saliency import gate_map, grad_cam, share_inside
-from opteq.models.classifier import Classifier, is_right
+from opteq.models.network import Classifier, is_right
 from opteq.papers.experiment import (
     NOT_SEEN,
     SEEN,

@@ -6,7 +6,7 @@ import numpy as np
 
 from opteq.attacks import Attack
 from opteq.equilibrium import Branches
-from opteq.findings import Curves, HeatMaps, Picture, Series
+from opteq.exhibits import Curves, HeatMaps, Picture, Series
 from opteq.papers import measures
 from opteq.papers.controls import GEQ, MOPTEQ_ONCE
 from opteq.papers.experiment import (

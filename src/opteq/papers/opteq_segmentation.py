@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opteq.findings import Picture, Tile, Tiles
+from opteq.exhibits import Picture, Tile, Tiles
 from opteq.papers import measures
 from opteq.papers.controls import equilibrium_claim, gate_claim
 from opteq.papers.experiment import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opteq.attacks import Attack
-from opteq.findings import Curves, Picture, Series
+from opteq.exhibits import Curves, Picture, Series
 from opteq.papers import measures
 from opteq.papers.controls import GATE_OFF, ONCE
 from opteq.papers.experiment import (

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
-from opteq.data.named import load_data
 from opteq.data.settings import DataSettings
 from opteq.errors import NotConvergedWarning, OptionError, RunError
-from opteq.findings import Picture, Table
+from opteq.exhibits import Picture, Table
+from opteq.files import write_atomically
 from opteq.papers.experiment import (
     Column,
     Experiment,
@@ -26,11 +27,11 @@ from opteq.papers.experiment import (
     dots,
 )
 from opteq.papers.tiny import has_family, tiny_recipe
-from opteq.training.checkpoint import load_checkpoint, write_atomically
+from opteq.training.checkpoint import load_checkpoint
+from opteq.training.folder import RunFolder
 from opteq.training.load import load
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe, load_recipe
-from opteq.training.run import RunFolder
 from opteq.training.session import train
 from opteq.training.state import require_same_data
 

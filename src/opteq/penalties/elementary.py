@@ -18,6 +18,8 @@ from opteq.problem.penalty import Penalty, SmoothPenalty, Step
 class NonNegative(Penalty):
     """f = 0 for z >= 0, inf below. Activation: ReLU, for every step."""
 
+    binary_slope = True
+
     @property
     def domain(self) -> tuple[float, float]:
         return 0.0, math.inf

@@ -14,7 +14,6 @@ from opteq.problem.regularizer import (
     InsideMap,
     Regularizer,
     SquaredNorm,
-    regularizer_from,
 )
 from opteq.problem.similarity import BoundSimilarity, Similarity
 
@@ -38,5 +37,4 @@ __all__ = [
     "SmoothPenalty",
     "SquaredNorm",
     "Sum",
-    "regularizer_from",
 ]

@@ -14,7 +14,7 @@ from torch.nn import functional
 from opteq.errors import ShapeError
 from opteq.operators import AveragePool
 from opteq.options import one_of, positive, strict_options
-from opteq.problem.similarity import per_sample_sum
+from opteq.states import per_sample_sum
 
 States = tuple[Tensor, ...]
 Shapes = Sequence[tuple[int, ...]]

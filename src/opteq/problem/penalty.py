@@ -17,9 +17,12 @@ class Penalty(nn.Module, ABC):
         prox_{t f}(v) = argmin_z  t f(z) + 1/2 (z - v)^2.
 
     With t = 1 the prox is the activation of the network. A subclass gives `value` (f, elementwise,
-    `inf` outside its domain) and `prox`; `opteq.problem.laws.check_penalty` checks that they
+    `inf` outside its domain) and `prox`; `opteq.problem.law_checks.check_penalty` checks that they
     belong together.
     """
+
+    binary_slope = False
+    """Whether the activation's slope is 0 or 1 everywhere."""
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:

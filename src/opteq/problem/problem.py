@@ -9,7 +9,8 @@ from opteq.errors import OptionError, ShapeError
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.penalty import Penalty, Step
-from opteq.problem.similarity import BoundSimilarity, Similarity, per_sample_sum, require_alike
+from opteq.problem.similarity import BoundSimilarity, Similarity
+from opteq.states import per_sample_sum, require_alike
 
 
 class BoundProblem:

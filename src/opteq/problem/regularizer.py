@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError, ShapeError
-from opteq.options import from_spec, one_of, positive, strict_options
-from opteq.problem.similarity import per_sample_sum
+from opteq.options import one_of, positive, strict_options
+from opteq.states import per_sample_sum
 
 Observations = Literal["positions", "batch"]
 
@@ -255,18 +254,3 @@ class InsideMap(nn.Module):
 
     def extra_repr(self) -> str:
         return f"weight={self.weight}, form={self.form!r}"
-
-
-def regularizer_from(spec: object) -> Regularizer:
-    """A regulariser from "decorrelation" or {"name": "hsic", "width": 0.5}; a Regularizer is
-    returned as it is."""
-    return from_spec("regularizer", _BY_NAME, spec)
-
-
-_BY_NAME: dict[str, Callable[..., Regularizer]] = {
-    "absolute_norm": AbsoluteNorm,
-    "decorrelation": Decorrelation,
-    "hsic": HSIC,
-    "incay": Incay,
-    "squared_norm": SquaredNorm,
-}

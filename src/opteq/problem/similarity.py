@@ -14,6 +14,7 @@ from opteq.operators import Conv2d, Dense, LinearOperator, WeightedOperator, fre
 from opteq.operators.base import fits
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature
+from opteq.states import require_alike
 
 Product = Callable[[Tensor], Tensor]
 Weights = LinearOperator | Tensor
@@ -52,6 +53,10 @@ class BoundSimilarity(ABC):
     @abstractmethod
     def curvature(self) -> Curvature:
         """Bounds of the Hessian, sharpened by what is known of u."""
+
+    def gates(self, z: Tensor) -> Tensor | None:
+        """How much each part of z takes in, in (0, 1], for similarities that gate."""
+        return None
 
     def hessian(self, z: Tensor) -> Product:
         """v -> (Hessian of S at z) v, everything that depends on z alone computed."""
@@ -256,21 +261,3 @@ def check_injection(module: nn.Module, u: Tensor) -> None:
                 f"The weights are {weight.dtype} and the injection u is {u.dtype}.",
                 f"Convert one: layer.to({u.dtype}) or u.to({weight.dtype}).",
             )
-
-
-def require_alike(name: str, z: Tensor, u: Tensor) -> None:
-    """Refuse a state on another device or of another dtype than the injection."""
-    if z.device != u.device:
-        raise DeviceError(f"{name} is on {z.device}, u on {u.device}.", "Move one of them.")
-    if z.dtype != u.dtype and not torch.is_autocast_enabled(u.device.type):
-        raise DtypeError(f"{name} is {z.dtype}, u is {u.dtype}.", "Convert one of them.")
-
-
-def per_sample_sum(x: Tensor) -> Tensor:
-    """Sum over everything but the batch."""
-    return x.flatten(1).sum(1)
-
-
-def expand(per_sample: Tensor, like: Tensor) -> Tensor:
-    """One number per sample, shaped to multiply a batch of states."""
-    return per_sample.view(-1, *(1 for _ in like.shape[1:]))

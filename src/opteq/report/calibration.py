@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 from opteq.evaluation.calibration import Reliability
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
-from opteq.training.checkpoint import write_atomically
 
 
 def write_reliability(found: Reliability, run: Path) -> Path:

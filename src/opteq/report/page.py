@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opteq.training.checkpoint import write_atomically
+from opteq.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from opteq.findings import Curves, Dots, HeatMaps, Picture, Tiles
+from opteq.exhibits import Curves, Dots, HeatMaps, Picture, Tiles
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, as_written, new_figure
-from opteq.training.checkpoint import write_atomically
 
 _COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", "#6b7785", "#b59b00", "#00897b")
 _MARKERS = "osD^vPX*"

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opteq.context import record_steps
 from opteq.data.dataset import Data
 from opteq.data.splits import sample
-from opteq.equilibrium.base import as_tuple
 from opteq.errors import NotConvergedWarning
-from opteq.layer import traced
-from opteq.models.classifier import Network, is_right
-from opteq.solve import Solution, gates_of
+from opteq.models.network import Network, is_right
+from opteq.solve import Solution
+from opteq.states import as_tuple
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
     images, labels = sample(data.test, 512)
     x = images.float() / 255
     device = model.pixel_mean.device
-    with traced(model), warnings.catch_warnings():
+    with record_steps(model), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         logits = torch.cat([model(part.to(device)).cpu() for part in x.split(128)])
         wrong = (~is_right(logits, labels)).nonzero()[:, 0].tolist()
@@ -98,7 +98,7 @@ def _picture(image: Tensor) -> np.ndarray:
 
 def _maps(solution: Solution, position: int) -> list[Map]:
     """GEQ's gates, averaged over groups of channels; elsewhere the size of the state."""
-    gates = gates_of(solution)
+    gates = solution.gates
     if gates is not None and gates.ndim == 4:
         values = gates[position].mean(0).cpu().numpy()
         low, high = float(values.min()), float(values.max())

@@ -4,9 +4,7 @@ from opteq.solve.anderson import Anderson
 from opteq.solve.auto import Auto
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
-from opteq.solve.gates import gates_of
 from opteq.solve.loop import solve
-from opteq.solve.named import solver_from
 from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
 from opteq.solve.sam import SAM
@@ -26,7 +24,5 @@ __all__ = [
     "Solver",
     "Status",
     "Trace",
-    "gates_of",
     "solve",
-    "solver_from",
 ]

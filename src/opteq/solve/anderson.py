@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from opteq.options import fraction, positive, strict_options, whole
+from opteq.solve.buffers import borrow, give_back
 from opteq.solve.layout import FlatMap
 from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
-from opteq.solve.workspace import borrow, give_back
 
 
 @strict_options
@@ -38,7 +38,7 @@ class Anderson(Solver):
         positive("ridge", self.ridge, allow_zero=True)
         fraction("mixing", self.mixing)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         return _Anderson(map, Extrapolation(self.memory, self.ridge, self.mixing))
 
 

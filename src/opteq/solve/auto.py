@@ -48,14 +48,14 @@ class Auto(Solver):
             return Picard(**settings) if reached or factor == 0 else Anderson(**settings)
         return ForwardBackward(**settings) if splitting else Anderson(**settings)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         bound = map.bound
         if bound is None:
-            return Anderson(tol=self.tol).start(map)
+            return Anderson(tol=self.tol).method(map)
         splitting = isinstance(bound, Splitting) and math.isfinite(
             largest(bound.curvature().smoothness)
         )
-        return self.choose(bound.curvature(), splitting=splitting).start(map)
+        return self.choose(bound.curvature(), splitting=splitting).method(map)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.contraction) < 1 or largest(curvature.high) < 1

@@ -33,7 +33,7 @@ class Broyden(Solver):
         super().__post_init__()
         whole("memory", self.memory, least=1)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         return _Broyden(map, self.memory)
 
 

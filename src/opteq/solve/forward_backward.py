@@ -13,11 +13,11 @@ from opteq.equilibrium.splitting import Splitting
 from opteq.errors import OptionError
 from opteq.options import positive, strict_options, whole
 from opteq.problem.curvature import Curvature, Number, largest
-from opteq.problem.similarity import expand
 from opteq.solve.anderson import Extrapolation
 from opteq.solve.layout import FlatMap
 from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver, Step
+from opteq.states import expand
 
 _RIDGE = 1e-8
 
@@ -50,7 +50,7 @@ class ForwardBackward(Solver):
             positive("step", self.step)
         whole("memory", self.memory, least=1)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         step, rate = self.step_for(require_splitting(map.bound, "ForwardBackward"))
         if self.accelerate:
             return _Accelerated(map, step, self.memory, rate)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, as_tuple, like
+from opteq.equilibrium.base import BoundMap
 from opteq.errors import DtypeError, OptionError, ShapeError
-from opteq.operators.memory import stored_channels_last
 from opteq.problem.curvature import Number
+from opteq.states import State, as_tuple, like, stored_channels_last
 
 
 class Layout:

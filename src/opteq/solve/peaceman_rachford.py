@@ -35,7 +35,7 @@ class PeacemanRachford(Solver):
         super().__post_init__()
         positive("step", self.step)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         require_splitting(map.bound, "PeacemanRachford")
         return _PeacemanRachford(map, self.step)
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State, damp
+from opteq.equilibrium.base import BoundMap
 from opteq.options import fraction, strict_options
 from opteq.solve.layout import FlatMap
 from opteq.solve.solver import Method, Solver, Step
+from opteq.states import State, damp
 
 
 @strict_options
@@ -27,7 +28,7 @@ class Picard(Solver):
         super().__post_init__()
         fraction("damping", self.damping)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         return _Picard(map, self.damping)
 
     def unroll(self, bound: BoundMap) -> Step:

@@ -7,13 +7,14 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State
+from opteq.equilibrium.base import BoundMap
 from opteq.errors import OptionError
 from opteq.options import fraction, positive, strict_options
 from opteq.problem.curvature import Curvature, largest
 from opteq.problem.regularizer import Regularizer
 from opteq.solve.layout import FlatMap
 from opteq.solve.solver import Method, Solver, Step
+from opteq.states import State
 
 
 @strict_options
@@ -53,7 +54,7 @@ class SAM(Solver):
         positive("shrinkage", self.shrinkage, allow_zero=True)
         positive("shrinkage_power", self.shrinkage_power, allow_zero=True)
 
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         return _SAM(map, self)
 
     def unroll(self, bound: BoundMap) -> Step:

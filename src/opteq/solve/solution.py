@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State
+from opteq.equilibrium.base import BoundMap
 from opteq.errors import NotConvergedError, NotConvergedWarning
 from opteq.solve.status import CODES, Status
+from opteq.states import State
 
 _INSIDE = ("opteq.", "torch.")
 
@@ -54,6 +55,11 @@ class Solution:
     def status(self) -> list[Status]:
         """One sentence a sample."""
         return [CODES[index] for index in self.codes.tolist()]
+
+    @property
+    def gates(self) -> Tensor | None:
+        """The gates of a Gaussian similarity at its equilibrium [GEQ]; None for other maps."""
+        return None if self.map is None else self.map.gates(self.state)
 
     def __str__(self) -> str:
         count = len(self.converged)

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import BoundMap, State
+from opteq.equilibrium.base import BoundMap
 from opteq.options import one_of, positive, whole
 from opteq.problem.curvature import Curvature, largest
+from opteq.solve.buffers import borrow, give_back
 from opteq.solve.layout import FlatMap
-from opteq.solve.workspace import borrow, give_back
+from opteq.states import State
 
 OnFailure = Literal["warn", "raise", "ignore"]
 Step = Callable[[State, int], tuple[State, State]]
@@ -85,7 +86,7 @@ class Solver(ABC):
         one_of("on_failure", self.on_failure, ("warn", "raise", "ignore"))
 
     @abstractmethod
-    def start(self, map: FlatMap) -> Method:
+    def method(self, map: FlatMap) -> Method:
         """A fresh update rule for this map."""
 
     def unroll(self, bound: BoundMap) -> Step | None:

@@ -9,16 +9,19 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from opteq.equilibrium.base import EquilibriumMap, State, as_tuple
+from opteq.context import eval_mode
+from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.proximal import Proximal
 from opteq.equilibrium.unit import Unit
 from opteq.errors import OptionError, ShapeError
 from opteq.kernels import Gaussian, Linear, PatchGaussian
-from opteq.layer import Equilibrium, evaluating
-from opteq.models.bounded import BoundedHead
-from opteq.models.classifier import Body, Classifier, Network, Parallel, PooledHead, Single
+from opteq.layer import Equilibrium, equilibria
+from opteq.models.bodies import Body, Parallel, Single
+from opteq.models.heads import BoundedHead, PooledHead
+from opteq.models.network import Classifier, Network
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
+from opteq.states import State, as_tuple
 from opteq.theory.claim import Certificate, Claim
 from opteq.theory.layers import (
     LayerBounds,
@@ -57,7 +60,7 @@ def certificate(
             f"A {type(model_or_layer).__name__} has no hidden problem to certify.",
             "Give an Equilibrium, or a model from create_model or load.",
         )
-    with evaluating(model_or_layer):
+    with eval_mode(model_or_layer):
         if isinstance(model_or_layer, Equilibrium):
             return _of_layer(model_or_layer, input_shape)
         return _of_model(model_or_layer, input_shape or model_or_layer.image_shape or None)
@@ -129,7 +132,7 @@ def _premises(layers: Sequence[Equilibrium], found: Sequence[LayerBounds]) -> li
 
 
 def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
-    layers = [m for m in model.modules() if isinstance(m, Equilibrium)]
+    layers = equilibria(model)
     inputs: list[Shape | None] = [None] * len(layers)
     if not layers:
         raise OptionError(

@@ -8,12 +8,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import Chain
-from opteq.findings import Table
-from opteq.models.classifier import Classifier
+from opteq.exhibits import Table
+from opteq.models.network import Classifier
 from opteq.operators.spectral import dense_norm
-from opteq.solve import gates_of
+from opteq.states import as_tuple
 from opteq.theory.certificate import certificate
 from opteq.theory.kappa import convolution_of, similarity_bounds
 from opteq.theory.modules import head_matrix, module_lipschitz
@@ -91,7 +90,7 @@ def _norms(model: Classifier, subject: Subject, samples: int, margin: float) -> 
     own = certificate(layer).lipschitz * (1.0 if chain else U)
     beta, gamma = None, subject.gamma or 0.0
     if subject.gamma is not None:
-        gates = gates_of(solution)
+        gates = solution.gates
         assert gates is not None
         beta = float(gates.max())
     found = _stretched(subject)

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.equilibrium.base import as_tuple
 from opteq.equilibrium.chain import BoundChain, Chain
 from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded
 from opteq.operators import Conv2d
 from opteq.operators.base import dense_matrix
-from opteq.solve import gates_of
+from opteq.states import as_tuple
 from opteq.theory.propositions import Bound, far_enough
 from opteq.theory.stretch import precise
 from opteq.theory.subjects import Subject, length
@@ -88,7 +87,7 @@ def _outputs(layer: Equilibrium, u: Tensor) -> tuple[Tensor, float]:
     y = s(WW'y + u), which has OptEq's form."""
     if not isinstance(layer.map, Chain):
         solution = layer.solve(u)
-        gates = gates_of(solution)
+        gates = solution.gates
         return as_tuple(solution.state)[0], 1.0 if gates is None else float(gates.max())
     twin = precise(layer, tol=1e-6)
     unit = cast(Chain, twin.map).units[0]

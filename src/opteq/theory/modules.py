@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.models.bounded import Bounded, BoundedHead, BoundedStem, SortedPairs
-from opteq.models.classifier import PooledHead, Stem
+from opteq.models.bounded import Bounded, SortedPairs
+from opteq.models.heads import BoundedHead, PooledHead
+from opteq.models.stems import BoundedStem, Stem
 from opteq.operators import Dense, LinearOperator
 from opteq.operators.convolution import Conv2d
 from opteq.operators.spectral import dense_norm

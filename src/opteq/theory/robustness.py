@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from opteq.attacks import rules_for, strongest_l2, withstands
 from opteq.errors import OptionError
-from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Network, is_right
+from opteq.layer import equilibria
+from opteq.models.network import Classifier, Network, is_right
 from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
 from opteq.theory.modules import head_matrix
@@ -112,9 +112,8 @@ def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     exact = precise(model, tol=1e-8)
     found = certificate(exact, input_shape=tuple(x.shape[1:]))
     slopes = margin_lipschitz(exact, found.lipschitz)
-    for layer in exact.modules():
-        if isinstance(layer, Equilibrium):
-            layer.solver = replace(layer.solver, on_failure="ignore")
+    for layer in equilibria(exact):
+        layer.solver = replace(layer.solver, on_failure="ignore")
     layers = exact.body.equilibria() if isinstance(exact, Classifier) else []
     steps = {i for i, layer in enumerate(layers) if layer.gradient.is_forward_pass}
     logits, solved = [], []

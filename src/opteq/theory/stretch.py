@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from opteq.gradient import Implicit
-from opteq.layer import Equilibrium
+from opteq.layer import equilibria
 from opteq.options import positive, whole
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -60,8 +60,8 @@ def precise(module: Module, *, tol: float = 1e-10, max_steps: int = 1000) -> Mod
     exactly, so that small differences of its outputs can be trusted. Layers that are so many
     unrolled steps stay what they are."""
     twin = copy.deepcopy(module).double().eval()
-    for layer in twin.modules():
-        if isinstance(layer, Equilibrium) and not layer.gradient.is_forward_pass:
+    for layer in equilibria(twin):
+        if not layer.gradient.is_forward_pass:
             layer.solver = replace(layer.solver, tol=tol, atol=0.0, max_steps=max_steps)
             layer.gradient = Implicit()
     return twin

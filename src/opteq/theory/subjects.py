@@ -12,7 +12,8 @@ from opteq.equilibrium.chain import Chain
 from opteq.equilibrium.proximal import Proximal
 from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
-from opteq.models.classifier import Classifier, Parallel, to_side
+from opteq.models.bodies import Parallel, to_side
+from opteq.models.network import Classifier
 from opteq.operators import WeightedOperator
 
 

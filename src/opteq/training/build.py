@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 
 import torch
 
+from opteq.context import eval_mode
 from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data
 from opteq.errors import OpteqError, RecipeError
-from opteq.layer import Equilibrium, evaluating
-from opteq.models.classifier import Network
-from opteq.models.registry import create_model, entry
+from opteq.layer import equilibria
+from opteq.models.network import Network
+from opteq.models.registry import create_model, entry, options_of
 from opteq.training.recipe import ModelSettings, Recipe
 
 
@@ -55,8 +54,7 @@ def _refuse_too_large(recipe: Recipe, data: Data) -> None:
 
 def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
     """A registered model for so many classes and channels."""
-    module, function = entry(settings.name).builder.split(":")
-    known = inspect.signature(getattr(import_module(f"opteq.models.{module}"), function)).parameters
+    known = options_of(settings.name)
     for name, found in (("classes", classes), ("in_channels", channels)):
         if settings.options.get(name, found) != found:
             raise RecipeError(
@@ -82,7 +80,7 @@ def _tuples(value: object) -> object:
 def _try(model: Network, recipe: Recipe, data: Data) -> None:
     x = data.train.read(0)[0][None].float() / 255
     try:
-        with torch.no_grad(), evaluating(model):
+        with torch.no_grad(), eval_mode(model):
             model(x)
     except OpteqError as error:
         raise RecipeError(
@@ -100,19 +98,15 @@ def task_of(settings: ModelSettings) -> str:
 
 def tolerances(model: torch.nn.Module) -> list[float]:
     """The tolerance of every equilibrium."""
-    return [layer.solver.tol for layer in _layers(model)]
+    return [layer.solver.tol for layer in equilibria(model)]
 
 
 def set_tolerances(model: torch.nn.Module, values: Sequence[float] | float | None) -> None:
     """Let equilibria be solved to these tolerances, or all to one; None changes nothing."""
-    layers = _layers(model)
+    layers = equilibria(model)
     if values is None:
         return
     each = values if isinstance(values, Sequence) else [values] * len(layers)
     for layer, value in zip(layers, each, strict=True):
         if layer.solver.tol != value:
             layer.solver = replace(layer.solver, tol=value)
-
-
-def _layers(model: torch.nn.Module) -> list[Equilibrium]:
-    return [module for module in model.modules() if isinstance(module, Equilibrium)]

@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 
 from opteq.errors import DataWarning
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 from opteq.options import one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model
 from opteq.training.checkpoint import load_checkpoint
+from opteq.training.folder import RunFolder
 from opteq.training.recipe import ModelSettings
-from opteq.training.run import RunFolder
 from opteq.training.state import load_weights, require_fitting
 
 

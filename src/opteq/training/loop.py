@@ -20,17 +20,17 @@ from opteq.data.batches import Skipped, evaluation_batches, read_batches, traini
 from opteq.data.dataset import Data, ImageSet, fingerprint
 from opteq.data.splits import held_out
 from opteq.errors import DataWarning, NotConvergedWarning, RunError
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 from opteq.training.average import WeightAverage
 from opteq.training.build import build_model, set_tolerances, tolerances
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint
 from opteq.training.distributed import share_batch_norm
+from opteq.training.folder import RunFolder
 from opteq.training.interrupt import Stop, stop_requested
 from opteq.training.meter import Meter
 from opteq.training.objective import Objective
 from opteq.training.progress import Clock, Progress
 from opteq.training.recipe import Recipe
-from opteq.training.run import RunFolder
 from opteq.training.schedule import learning_rate, tolerance
 from opteq.training.state import (
     load_optimiser,
@@ -46,7 +46,7 @@ from opteq.training.tally import Tally, tally
 _EVALUATION_BATCH = 256
 
 
-class Outcome(NamedTuple):
+class TrainingResult(NamedTuple):
     """How a training ended."""
 
     model: Network
@@ -105,7 +105,7 @@ class Trainer:
         self.sums: list[float] | None = None
         self.seconds = 0.0
 
-    def train(self) -> Outcome:
+    def train(self) -> TrainingResult:
         """Train to the end, or until the user stops it."""
         self._begin()
         clock, refresh = Clock(60 * self.settings.checkpoint_minutes), Clock(0.2)
@@ -118,7 +118,7 @@ class Trainer:
                     finished = self._epoch(stop, clock, refresh)
             finally:
                 self.progress.end()
-        return Outcome(self.network, self.records, finished, len(self.skipped))
+        return TrainingResult(self.network, self.records, finished, len(self.skipped))
 
     def _begin(self) -> None:
         title = (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import VOID
-from opteq.models.classifier import Output, is_right
+from opteq.models.network import Output, is_right
 
 _FIELDS = (
     "loss",

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opteq.choices import regularizer_from
 from opteq.data.dataset import VOID
-from opteq.equilibrium.base import as_tuple, like
-from opteq.models.classifier import Output
+from opteq.models.network import Output
 from opteq.problem import HeritageDiversity, Regularizer
-from opteq.problem.regularizer import regularizer_from
 from opteq.solve import Solution
+from opteq.states import as_tuple, like
 from opteq.training.recipe import LossSettings
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -254,8 +252,8 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 def _check(recipe: Recipe) -> None:
     """What no single value shows: names that must exist, values that contradict each other."""
-    from opteq.data.named import NAMED
-    from opteq.models.registry import entry
+    from opteq.data.catalogue import NAMED
+    from opteq.models.registry import entry, options_of
 
     try:
         found = entry(recipe.model.name)
@@ -265,9 +263,7 @@ def _check(recipe: Recipe) -> None:
             )
     except OpteqError as error:
         raise RecipeError(f"The recipe {recipe.name}: {error.problem}", error.remedy) from None
-    module, function = found.builder.split(":")
-    build = getattr(importlib.import_module(f"opteq.models.{module}"), function)
-    known = inspect.signature(build).parameters
+    known = options_of(found.name)
     for option in recipe.model.options:
         if option not in known:
             raise RecipeError(

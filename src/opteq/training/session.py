@@ -10,14 +10,14 @@ from typing import cast
 
 from lightning_fabric import Fabric
 
+from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
-from opteq.data.named import load_data
 from opteq.errors import RunError
+from opteq.training.folder import RunFolder, locked, make_folder, new_run
 from opteq.training.loggers import with_loggers
-from opteq.training.loop import Outcome, Trainer
+from opteq.training.loop import Trainer, TrainingResult
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
-from opteq.training.run import RunFolder, locked, make_folder, new_run
 
 Report = Callable[[RunFolder, Data], None]
 
@@ -67,7 +67,7 @@ def train(
     progress: Progress | None = None,
     loggers: Sequence[str] = (),
     report: Report | None = None,
-) -> tuple[RunFolder, Outcome]:
+) -> tuple[RunFolder, TrainingResult]:
     """Train a recipe into a run folder, or if that is taken and `numbered`, into the first that is
     free with a number. Everything is checked before the folder is made, and it is locked while it
     is trained in. `report` is called with the folder and the data when the training is finished."""

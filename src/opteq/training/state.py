@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.data.dataset import Data, fingerprint
 from opteq.errors import RunError
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 
 
 def pack_model(values: dict[str, Tensor]) -> dict[str, Tensor]:

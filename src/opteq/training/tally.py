@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opteq.context import eval_mode
 from opteq.data.dataset import VOID
-from opteq.layer import evaluating
-from opteq.models.classifier import Network
+from opteq.models.network import Network
 from opteq.solve import Solution, Status
 from opteq.training.meter import mean_residual
 
@@ -120,7 +120,7 @@ class Tally:
 def tally(model: Network, batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tally:
     """Run a model in evaluation mode over batches."""
     found = Tally.empty(classes)
-    with evaluating(model):
+    with eval_mode(model):
         for x, labels in batches:
             output = model.run(x.to(model.pixel_mean.dtype))
             found.see(output.logits, labels, output.solutions)

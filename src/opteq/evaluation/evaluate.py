@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
+from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, ImageSet
-from opteq.data.named import load_data
 from opteq.data.splits import limited
 from opteq.errors import (
     NotConvergedWarning,
@@ -28,10 +28,10 @@ from opteq.evaluation.adaptive import predict_adaptively
 from opteq.evaluation.calibration import Reliability, calibration_figures, reliability
 from opteq.evaluation.suites import SUITES as MORE
 from opteq.evaluation.suites import Subject
-from opteq.findings import Picture, Table
-from opteq.models.classifier import Classifier, Network, is_right
+from opteq.exhibits import Picture, Table
+from opteq.models.network import Classifier, Network, is_right
+from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.run import RunFolder
 from opteq.training.tally import Tally, tally
 
 _PERCENT = (

@@ -6,11 +6,11 @@ from typing import Any
 
 from opteq.data.dataset import Data
 from opteq.errors import RunError
-from opteq.evaluation.run import on_test_images, require_same_classes
+from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.report.page import render, svg
+from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.run import RunFolder
 
 
 def write_report(run: RunFolder, data: Data) -> None:

@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 
+from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
-from opteq.data.named import load_data
 from opteq.data.settings import DataSettings
 from opteq.errors import OptionError, RunError
 from opteq.training.build import shaped_model
 from opteq.training.checkpoint import load_checkpoint
+from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
-from opteq.training.run import RunFolder
 from opteq.training.session import Report, train
 from opteq.training.state import require_same_data
 
 
 @dataclass(frozen=True)
-class Row:
+class Contender:
     """One recipe of a comparison."""
 
     recipe: Recipe
@@ -47,7 +47,7 @@ def run_comparison(
     progress: Callable[[], Progress],
     announce: Callable[[str], None],
     report: Report | None = None,
-) -> list[Row] | None:
+) -> list[Contender] | None:
     """Train what is not trained yet; None if the user stopped it. Seeds go in the outer loop, so
     that recipes are measured under the same conditions."""
     names = [recipe.name for recipe in recipes]
@@ -89,11 +89,11 @@ def run_comparison(
     return [_row(recipe, records[recipe.name], output) for recipe in recipes]
 
 
-def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Row:
+def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Contender:
     facts = load_checkpoint(RunFolder(output / f"{recipe.name}-seed0").best)[1]
     with torch.device("meta"):
         model = shaped_model(recipe.model, len(facts["classes"]), facts["shape"][0])
-    return Row(
+    return Contender(
         recipe,
         model.count_parameters(),
         [records[-1]["test"] for records in runs],

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, SECOND, new_figure
 from opteq.theory.robustness import RobustAccuracy
-from opteq.training.checkpoint import write_atomically
 
 
 def robust_lines(found: RobustAccuracy) -> list[str]:

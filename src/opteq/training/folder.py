@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
-import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import opteq
+from opteq.environment import environment
 from opteq.errors import RunError
-from opteq.training.checkpoint import FORMAT, write_atomically
+from opteq.files import write_atomically
+from opteq.training.checkpoint import FORMAT
 from opteq.training.recipe import Recipe, load_recipe
 
 RECIPE, ENVIRONMENT, METRICS = "recipe.yaml", "environment.json", "metrics.jsonl"
@@ -138,7 +136,7 @@ def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
     for name in _OURS:
         (path / name).unlink(missing_ok=True)
     write_atomically(path / RECIPE, recipe.dump().encode())
-    content = json.dumps(environment(), indent=2) + "\n"
+    content = json.dumps({"format": FORMAT, **environment()}, indent=2) + "\n"
     write_atomically(path / ENVIRONMENT, content.encode())
     return RunFolder(path)
 
@@ -167,22 +165,3 @@ def latest_run(parent: Path, name: str) -> Path:
             f"There is no run of {name} in {parent} to go on with.", "Give its folder: --run-dir."
         )
     return max(found, key=lambda p: (p / RECIPE).stat().st_mtime)
-
-
-def environment() -> dict[str, Any]:
-    """Versions, machine and command, for those who want to repeat the run."""
-    import numpy
-    import torch
-
-    return {
-        "format": FORMAT,
-        "opteq": opteq.__version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }

@@ -7,11 +7,11 @@ import io
 from datetime import date
 from pathlib import Path
 
+from opteq.environment import environment
+from opteq.files import write_atomically
 from opteq.papers.catalogue import TITLES
 from opteq.papers.run import Reproduction
 from opteq.report.pictures import write_picture
-from opteq.training.checkpoint import write_atomically
-from opteq.training.run import environment
 
 
 def write_reproduction(found: Reproduction, command: str) -> Path:

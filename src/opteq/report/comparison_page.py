@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from opteq.environment import environment
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, MUTED, new_figure, render, svg
-from opteq.training.checkpoint import write_atomically
-from opteq.training.compare import Row
-from opteq.training.run import environment
+from opteq.training.comparison import Contender
 
 _NOTE = (
     "Test figures of the last epoch, mean +- standard deviation over seeds. Time is that of the "
@@ -31,7 +31,7 @@ _HEADER = (
 )
 
 
-def write_comparison(rows: list[Row], output: Path) -> None:
+def write_comparison(rows: list[Contender], output: Path) -> None:
     """table.csv, table.md, accuracy.png and report.html."""
     cells = [_cells(row, rows[0]) for row in rows]
     buffer = io.StringIO()
@@ -58,7 +58,7 @@ def write_comparison(rows: list[Row], output: Path) -> None:
     )
 
 
-def comparison_table(rows: list[Row]) -> str:
+def comparison_table(rows: list[Contender]) -> str:
     """As Markdown, with the protocol."""
     cells = [list(_HEADER), *(_cells(row, rows[0]) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))]
@@ -72,7 +72,7 @@ def comparison_table(rows: list[Row]) -> str:
     return "\n".join([*lines, "", _protocol(rows), _NOTE])
 
 
-def _protocol(rows: list[Row]) -> str:
+def _protocol(rows: list[Contender]) -> str:
     first = rows[0].recipe
     data, train = first.data, first.train
     limit = f"{data.limit_train:,} training images" if data.limit_train else "all images"
@@ -84,7 +84,7 @@ def _protocol(rows: list[Row]) -> str:
     )
 
 
-def _cells(row: Row, first: Row) -> list[str]:
+def _cells(row: Contender, first: Contender) -> list[str]:
     accuracy = [100 * value for value in row.values("accuracy")]
     seconds = min(row.seconds)
     steps, bad = row.values("steps"), row.values("unconverged")
@@ -106,7 +106,7 @@ def _mean(values: list[float], digits: int) -> str:
     return mean if len(values) < 2 else f"{mean} +- {statistics.stdev(values):.{digits}f}"
 
 
-def _picture(rows: list[Row]) -> Any:
+def _picture(rows: list[Contender]) -> Any:
     figure, axes = new_figure(8.4, 0.9 + 0.42 * len(rows))
     axis = axes[0, 0]
     for position, row in enumerate(rows):

@@ -11,10 +11,10 @@ from typing import Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from opteq.environment import environment
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, new_figure
-from opteq.training.checkpoint import write_atomically
-from opteq.training.run import environment
 
 _HEADER = ("setting", "contender", "ms", "evaluations", "residual", "note")
 _COLOURS = (ACCENT, SECOND, THIRD, MUTED, "#7d5ba6", "#b8c0c8")

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from opteq.training.checkpoint import write_atomically
+from opteq.files import write_atomically
 
 
-class Journal:
+class FinishedFigures:
     """A file of figures by name. Those of another `key` (other weights, other images) are
     forgotten."""
 

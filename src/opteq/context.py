@@ -1,0 +1,90 @@
+"""Other ways to run a model, for a while: `with use_gradient(model, rule): ...`. Afterwards
+everything is as it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from opteq.gradient import GradientRule
+from opteq.layer import WarmStart, equilibria
+
+
+@contextmanager
+def record_steps(model: nn.Module) -> Iterator[None]:
+    """Every equilibrium in `model` records its steps: `Solution.trace` has them."""
+    layers = equilibria(model)
+    for layer in layers:
+        layer.records_steps = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.records_steps = False
+
+
+@contextmanager
+def warm_start(model: nn.Module) -> Iterator[None]:
+    """Every equilibrium in `model` starts where its last solve ended: for inputs that change little
+    from call to call, such as frames of a film or the steps of an attack. The answers stay within
+    the tolerance; only the number of steps changes. A batch of another shape starts afresh, and so
+    does a layer that is a number of steps from its start (`Unrolled`).
+
+    >>> import torch, opteq
+    >>> from opteq.context import warm_start
+    >>> model = opteq.create_model("geq_digits").eval()
+    >>> image = torch.rand(1, 1, 8, 8)
+    >>> with torch.no_grad(), warm_start(model):
+    ...     steps = [model.run(image).solutions[0].evaluations for _ in range(2)]
+    >>> steps[1] < steps[0]
+    True
+    """
+    layers = equilibria(model)
+    for layer in layers:
+        layer.warm_start = WarmStart()
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.warm_start = None
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode; afterwards every module has its own mode again, so that one that was frozen
+    stays frozen."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+@contextmanager
+def use_gradient(model: nn.Module, rule: GradientRule) -> Iterator[None]:
+    """Every equilibrium in `model` uses another gradient rule: an attack through unrolled steps, an
+    exact gradient to compare with. Steps are unrolled of the plain form of each layer's solver:
+    Picard's in place of Anderson's.
+
+    >>> import torch, opteq
+    >>> from opteq.context import use_gradient
+    >>> from opteq.gradient import Unrolled
+    >>> model = opteq.create_model("geq_digits").eval()
+    >>> with use_gradient(model, Unrolled(steps=20)):
+    ...     solution = model.run(torch.rand(1, 1, 8, 8)).solutions[0]
+    >>> solution.evaluations  # twenty steps, and one for the residual that is reported
+    21
+    """
+    layers = equilibria(model)
+    before = [(layer.gradient, layer.solver) for layer in layers]
+    for layer in layers:
+        layer.gradient, layer.solver = rule, rule.solver_or(None, layer.solver)
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.gradient, layer.solver = own

@@ -1,0 +1,55 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from opteq.errors import RunError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by a new one in one step, or leave the old one as it is."""
+
+    def write(file: int) -> None:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+
+    replace_file(path, write)
+
+
+def replace_file(path: Path, write: Callable[[int], None]) -> None:
+    """Write beside `path`, sync, move into place, sync the folder."""
+    temporary = None
+    try:
+        file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        try:
+            write(file)
+            os.fchmod(file, 0o666 & ~_umask())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path} cannot be written ({error.strerror}); what was there before is unchanged.",
+            "Free some space or make the folder writable, then go on with --resume.",
+        ) from None
+
+
+def _umask() -> int:
+    """What new files of this process may not be; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

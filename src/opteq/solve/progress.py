@@ -1,0 +1,145 @@
+"""How far each sample has come: its residual, its best iterate, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from opteq.solve.safeguard import looking_is_free
+from opteq.solve.solver import Solver
+from opteq.solve.status import Status, code
+
+
+class Residuals(NamedTuple):
+    """For each sample: the length of the gap T(z) - z, that length relative to T(z), and whether
+    both are finite numbers."""
+
+    size: Tensor
+    residual: Tensor
+    finite: Tensor
+
+
+def measure(image: Tensor, gap: Tensor) -> Residuals:
+    """How far a point is from being a fixed point."""
+    size = torch.linalg.vector_norm(gap, dim=1)
+    scale = torch.linalg.vector_norm(image, dim=1)
+    limits = torch.finfo(scale.dtype)
+    usual = (scale > (limits.tiny / limits.eps) ** 0.5) & (torch.maximum(size, scale) <= limits.max)
+    if looking_is_free(usual) and bool(usual.all()):
+        return Residuals(size, size / scale, usual)
+    # Squares of very small or large entries leave the range of the dtype: scale them first.
+    largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
+    unit = torch.where(largest > 0, largest, 1.0)[:, None]
+    size = torch.linalg.vector_norm(gap / unit, dim=1)
+    scale = torch.linalg.vector_norm(image / unit, dim=1)
+    residual = torch.where(size == 0, size, size / scale)
+    return Residuals(size * unit[:, 0], residual, size.isfinite() & scale.isfinite())
+
+
+@dataclass(kw_only=True)
+class SampleProgress:
+    """What is known of the samples not yet finished; every field has one entry per sample."""
+
+    index: Tensor
+    best: Tensor
+    residual: Tensor
+    best_step: Tensor
+    first_gap: Tensor
+    last_gap: Tensor
+    steps: Tensor
+    converged: Tensor
+    broken: Tensor
+
+    @classmethod
+    def begin(cls, z: Tensor) -> SampleProgress:
+        batch, device = len(z), z.device
+        unknown = torch.full((batch,), math.inf, dtype=z.dtype, device=device)
+        zero = torch.zeros(batch, dtype=torch.long, device=device)
+        no = torch.zeros(batch, dtype=torch.bool, device=device)
+        index = torch.arange(batch, device=device)
+        return cls(
+            index=index,
+            best=z,
+            residual=unknown,
+            best_step=zero,
+            first_gap=unknown,
+            last_gap=unknown,
+            steps=zero,
+            converged=no,
+            broken=no,
+        )
+
+    @classmethod
+    def joined(cls, parts: list[SampleProgress]) -> SampleProgress:
+        """Of all samples, in their order, from that of some at a time."""
+        if len(parts) == 1:
+            return parts[0]
+        every = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)}
+        return cls(**every).select(every["index"].argsort())
+
+    @property
+    def done(self) -> Tensor:
+        return self.converged | self.broken
+
+    def select(self, index: Tensor) -> SampleProgress:
+        return SampleProgress(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def observe(
+        self, z: Tensor, measured: Residuals, step: int, solver: Solver, *, stop: bool = True
+    ) -> None:
+        """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
+        latest iterate is the best and no sample is done, however small its residual."""
+        size, residual, finite = measured
+        within = residual <= solver.tol
+        if solver.atol:
+            within = within | (size <= solver.atol)
+        if stop and looking_is_free(z) and self._all_improve(residual, finite):
+            # The rule, and no copy is made.
+            self.best, self.residual = z, residual
+            self.best_step = self.steps = torch.full_like(self.steps, step)
+            self.first_gap = size if step == 1 else self.first_gap
+            self.last_gap, self.converged = size, within
+            return
+        working = ~self.done
+        if not stop:
+            better, within = working & finite, torch.zeros_like(within)
+        else:
+            # With an absolute tolerance the iterate that ends the solve need not be the best one
+            # relative to its size.
+            better = working & finite & (within | (residual < self.residual))
+        self.best = torch.where(better[:, None], z, self.best)
+        self.residual = torch.where(better, residual, self.residual)
+        self.best_step = torch.where(better, step, self.best_step)
+        if step == 1:
+            self.first_gap = size
+        self.last_gap = torch.where(working, size, self.last_gap)
+        self.steps = torch.where(working, step, self.steps)
+        self.converged = self.converged | (working & finite & within)
+        self.broken = self.broken | (working & ~finite)
+
+    def _all_improve(self, residual: Tensor, finite: Tensor) -> bool:
+        """Whether all samples are unfinished and closer than ever before."""
+        return bool(((residual < self.residual) & finite & ~self.converged & ~self.broken).all())
+
+    def codes(self, taken: int, eps: float) -> Tensor:
+        """The status of each sample after `taken` steps of a map with rounding error `eps`."""
+        never = self.broken & self.residual.isinf()
+        quiet = (taken - self.best_step) > max(1, taken // 4)
+        ran_away = ~(self.last_gap <= 10 * self.first_gap)
+        rounding = (self.residual < 50 * eps) | (quiet & (self.residual < 1e3 * eps))
+        rules = (
+            (self.converged, Status.CONVERGED),
+            (never, Status.BAD_INPUT),
+            (self.broken, Status.NOT_FINITE),
+            (ran_away, Status.DIVERGED),
+            (rounding, Status.PRECISION),
+            (quiet, Status.STALLED),
+        )
+        codes = torch.full_like(self.steps, code(Status.MAX_STEPS))
+        for holds, status in reversed(rules):
+            codes = torch.where(holds, code(status), codes)
+        return codes
