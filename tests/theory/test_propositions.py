@@ -12,6 +12,7 @@ from opteq.penalties import NonNegative
 from opteq.problem import Problem
 from opteq.solve import Anderson
 from opteq.theory.propositions import (
+    arc_cosine,
     far_enough,
     lipschitz_bound,
     margin_bound,
@@ -99,19 +100,18 @@ def test_proposition_4_fails_for_opteq_at_opposite_inputs_and_holds_for_geq():
     x = x / x.norm()
     linear = layer(W, None)
     mean, error = similarity(linear, x, -x, rows=40, variance=0.02, draws=200)
-    bound = similarity_bound(x, -x, mu=0.7, variance=0.02)
+    bound = similarity_bound(float(arc_cosine(x, -x, 0.02)), mu=0.7)
     assert bound.value == pytest.approx(0, abs=1e-12)
     assert mean > 5 * error > 0
     # At a small angle it holds.
     y = x + 0.1 * torch.randn(8, dtype=torch.float64)
     near, error = similarity(linear, x, y, rows=40, variance=0.02, draws=200)
-    assert near + 4 * error < similarity_bound(x, y, mu=0.7, variance=0.02).value
+    assert near + 4 * error < similarity_bound(float(arc_cosine(x, y, 0.02)), mu=0.7).value
     geq = layer(W, 0.2)
     for other in (y, torch.roll(x, 1), torch.randn(8, dtype=torch.float64)):
         mean, error = similarity(geq, x, other, rows=40, variance=0.02, draws=200)
-        bound = similarity_bound(
-            x, other, mu=0.7, variance=0.02, beta=1.0, gamma=0.2, outputs=1.0, smallest=0.0
-        )
+        base, distance = float(arc_cosine(x, other, 0.02)), float((x - other).norm())
+        bound = similarity_bound(base, distance, mu=0.7, beta=1.0, gamma=0.2, outputs=1.0)
         assert mean - 4 * error <= bound.value
 
 
@@ -194,7 +194,7 @@ def test_values_of_propositions_2_and_3_worked_by_hand():
 
 
 def test_the_gap_that_proposition_2_bounds():
-    from opteq.theory.evaluated import margin_gap
+    from opteq.theory.model_propositions import margin_gap
 
     logits = torch.tensor([[3.0, 0.0], [0.5, 0.0], [0.0, 1.0]])
 
@@ -210,7 +210,7 @@ def test_the_gap_that_proposition_2_bounds():
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
 def test_propositions_of_models():
-    from opteq.theory.evaluated import propositions_of, propositions_table
+    from opteq.theory.model_propositions import propositions_of, propositions_table
 
     torch.manual_seed(0)
     x = torch.rand(16, 1, 8, 8)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import opteq
 from opteq.equilibrium import BoundBranches, BoundMap, BoundMonotone, BoundProximal
+from opteq.equilibrium.bounds import Bounds
 from opteq.gradient import Implicit
 from opteq.kernels import Gaussian
 from opteq.operators import Dense
@@ -21,12 +22,12 @@ from opteq.problem import Problem
 from opteq.solve import ForwardBackward, Solver, solve
 from opteq.states import State, as_tuple, like
 from opteq.theory import certificate
-from opteq.theory.layers import LayerBounds, layer_bounds
+from opteq.theory.layers import layer_bounds
 
 Inner = Callable[[Tensor], Tensor]
 
 
-def bounds_of(layer: opteq.Equilibrium, u: Tensor) -> LayerBounds:
+def bounds_of(layer: opteq.Equilibrium, u: Tensor) -> Bounds:
     return layer_bounds(layer.map, tuple(u.shape[1:]))
 
 

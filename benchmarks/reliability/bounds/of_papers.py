@@ -14,6 +14,7 @@ from opteq.penalties import NonNegative
 from opteq.problem import Problem
 from opteq.solve import Anderson
 from opteq.theory.propositions import (
+    arc_cosine,
     lipschitz_bound,
     similarity,
     similarity_bound,
@@ -70,7 +71,6 @@ def fourth_proposition(tries: int) -> Ratios:
         x, y = x / x.norm(), y / y.norm()
         y = x + (y - x) * (k % 5) / 4
         mean, error = similarity(layer, x, y, rows=20, variance=0.02, draws=40, seed=k)
-        bound = similarity_bound(
-            x, y, mu=0.7, variance=0.02, beta=1.0, gamma=0.2, outputs=1.0, smallest=0.0
-        )
+        base, distance = float(arc_cosine(x, y, 0.02)), float((x - y).norm())
+        bound = similarity_bound(base, distance, mu=0.7, beta=1.0, gamma=0.2, outputs=1.0)
         yield torch.tensor([(mean - 5 * error) / bound.value])

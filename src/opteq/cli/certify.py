@@ -30,7 +30,7 @@ def certify(
     from opteq.models.network import Classifier
     from opteq.report.robustness import robust_lines, write_robust
     from opteq.theory import certificate
-    from opteq.theory.evaluated import margin_gap, propositions_of, propositions_table
+    from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
     from opteq.theory.robustness import robust_accuracy
 
     console = new_console()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from opteq.equilibrium.bounds import Bounds
 from opteq.errors import ShapeError
-from opteq.problem.curvature import Curvature
+from opteq.operators.base import Norms, Shape, promised
+from opteq.problem.curvature import Curvature, largest
 from opteq.states import State, as_tuple, like, require_alike
 
 Product = Callable[[Tensor], Tensor]
@@ -81,6 +84,10 @@ class EquilibriumMap(nn.Module, ABC):
 
     splitting_converges = False
     """Whether splitting methods are sure to converge whatever the norms of the weights."""
+    symmetric_jacobian = False
+    """Whether the Jacobian is that of a prox of a gradient: see `SymmetricLinearization`."""
+    starts_at_zero = True
+    """Whether solves start at zero unless told otherwise."""
 
     @abstractmethod
     def bind(self, u: Tensor, /) -> BoundMap:
@@ -90,6 +97,29 @@ class EquilibriumMap(nn.Module, ABC):
     @abstractmethod
     def curvature(self) -> Curvature:
         """What holds for every u and for all weights within their norm bounds."""
+
+    def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
+        """Everything that is known of the map, with these norms of its parts. `input_shape` is that
+        of the layer's input without its batch: bounds for branches at several scales depend on it.
+        A subclass that knows its curvature alone need not define it."""
+        return Bounds.contracting(largest(self.curvature().contraction), "curvature() of the map")
+
+    def splitting_rates(self, bounds: Bounds) -> dict[str, float]:
+        """The factors by which the plain steps of splitting methods contract, by solver, where they
+        are sure to. Solvers choose their steps by what norm bounds promise; `bounds` are those of
+        the weights as they are."""
+        return {}
+
+    def size_path(self) -> list[nn.Module] | None:
+        """The modules that decide by how much the sizes of states differ from those of the layer's
+        input; None where that is not known."""
+        return None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "curvature" in vars(cls) and "bounds" not in vars(cls):
+            # What is inherited was written for another curvature.
+            cls.bounds = EquilibriumMap.bounds
 
 
 class SymmetricLinearization:

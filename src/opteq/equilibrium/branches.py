@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap
+from opteq.equilibrium.bounds import Bounds
 from opteq.errors import OptionError, ShapeError
 from opteq.operators import LinearOperator, freeze
-from opteq.operators.base import require_image
+from opteq.operators.base import Norms, Shape, promised, require_image
 from opteq.options import one_of, positive, strict_options
 from opteq.penalties import NonNegative
 from opteq.problem import Penalty
-from opteq.problem.coupling import Coupling, HeritageDiversity
+from opteq.problem.coupling import Coupling, HeritageDiversity, Slopes
 from opteq.problem.curvature import Curvature
 from opteq.states import State, as_tuple, per_sample_sum
 
@@ -92,8 +95,54 @@ class Branches(EquilibriumMap):
 
     def curvature(self) -> Curvature:
         """In the norm of the largest branch, in which a sweep contracts in either order."""
-        norms = [b.operator.norm_limit() for b in cast(list[Branch], list(self.branches))]
+        norms = [promised(branch.operator) for branch in self._each()]
         return _curvature(norms, self.coupling, None, self.perturbation)
+
+    def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
+        """With y_i = s(W_i h_i(z) + U_i g + b_i) and z_i = W_i'y_i: s is firmly nonexpansive, so
+
+            |dy|^2 <= <dy, du> + sum of <dz_i, dh_i> <= |dy| |du| + (1 - m) |dy|^2,
+
+        m the modulus of strong convexity of the objective in y. So |dy| <= |du| / m. Without
+        diversity also |dy_i| <= |du_i| + sum over j of N_ij |dy_j|, N_ij = |W_i| size_ij |W_j|, so
+        that the vector of the |dy_i| is at most (I - N)^-1 times that of the |du_i|.
+
+        They are those of evaluation, where nothing is perturbed.
+        """
+        branches = self._each()
+        shapes = None if input_shape is None else self._state_shapes(input_shape)
+        slopes = self.coupling.slopes(len(branches), shapes)
+        each = [norms(branch.operator) for branch in branches]
+        w = torch.tensor(each, dtype=torch.float64)
+        upward = slopes.upward * w[:, None] * w
+        known = bool(upward.isfinite().all())
+        convexity = 1 - float(torch.linalg.eigvalsh(upward)[-1]) if known else -math.inf
+        contraction = _contraction(each, slopes)
+        injected = [norms(branch.injection) for branch in branches]
+        condition = "G strongly convex in y"
+        if shapes is None and not known:
+            condition += "; needs input_shape"
+        found = Bounds(
+            contraction=contraction,
+            where="in the norm of the largest branch",
+            convexity=convexity,
+            smoothness=math.inf,
+            unique=contraction < 1 or convexity > 0,
+            why_unique=(condition, "1 - |W|^2 times the coupling's slope upwards"),
+            parts=tuple(each),
+            driven=math.hypot(*injected) / convexity if convexity > 0 else math.inf,
+            pushed=math.inf,
+            how=(condition, convexity > 0, "|W| |(U_1, ..., U_L)| / modulus"),
+            each=_moved(slopes.size * w[:, None] * w, w, injected),
+        )
+        return found if self.coupling.continuous else _jumping(found)
+
+    def _each(self) -> list[Branch]:
+        return cast(list[Branch], list(self.branches))
+
+    def _state_shapes(self, input_shape: Shape) -> list[Shape]:
+        weight = next(itertools.chain(self.parameters(), self.buffers()), torch.zeros(()))
+        return self.bind(weight.new_zeros(1, *input_shape)).shapes()
 
 
 class BoundBranches(BoundMap):
@@ -150,7 +199,7 @@ class BoundBranches(BoundMap):
 
     def curvature(self) -> Curvature:
         """As that of `Branches`, for these scales."""
-        norms = [branch.operator.norm_limit() for branch in self.branches]
+        norms = [promised(branch.operator) for branch in self.branches]
         return _curvature(norms, self.coupling, self.shapes(), self.perturbation)
 
     def activations(self, z: State) -> tuple[Tensor, ...]:
@@ -193,6 +242,31 @@ def _curvature(
 ) -> Curvature:
     if perturbation:
         return Curvature(-math.inf, math.inf)
-    rows = coupling.slopes(len(norms), shapes).size.sum(1).tolist()
-    factor = max(w * w * row for w, row in zip(norms, rows, strict=True))
+    factor = _contraction(norms, coupling.slopes(len(norms), shapes))
     return Curvature(-factor, factor)
+
+
+def _contraction(norms: list[float], slopes: Slopes) -> float:
+    rows = slopes.size.sum(1).tolist()
+    return max(w * w * row for w, row in zip(norms, rows, strict=True))
+
+
+def _moved(N: Tensor, w: Tensor, injected: list[float]) -> tuple[float, ...] | None:
+    """|W_i| times the entries of (I - N)^-1 (|U_i|), if the sum of N's powers is finite."""
+    if not bool(N.isfinite().all()) or float(torch.linalg.eigvals(N).abs().max()) >= 1:
+        return None
+    eye = torch.eye(len(w), dtype=w.dtype)
+    moved = torch.linalg.solve(eye - N, torch.tensor(injected, dtype=w.dtype))
+    return tuple((w * moved).tolist())
+
+
+def _jumping(found: Bounds) -> Bounds:
+    """What is left where the map jumps: a statement about the minimiser, none about solves."""
+    why = "a map that does not jump"
+    return replace(
+        found.without_lipschitz(why, 'diversity="smooth" has a bound'),
+        contraction=math.inf,
+        unique=False,
+        why_unique=(why, 'diversity="smooth" has an equilibrium'),
+        minimiser=found.lipschitz,
+    )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium.base import BoundMap, EquilibriumMap
+from opteq.equilibrium.bounds import Bounds
 from opteq.equilibrium.unit import BoundUnit, Unit
 from opteq.errors import OptionError, ShapeError
+from opteq.operators.base import Norms, Shape, promised
 from opteq.options import one_of, strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.regularizer import InsideMap
@@ -57,18 +60,47 @@ class Chain(EquilibriumMap):
             start = features.detach()
         return BoundChain(units, self.regularizer, start)
 
+    @property
+    def starts_at_zero(self) -> bool:  # type: ignore[override]
+        return self.start_at == "zero"
+
     def curvature(self) -> Curvature:
-        return chain_curvature(self._each(), self.regularizer)
+        factor = _contraction(self._each(), self.regularizer)
+        return Curvature(-factor, factor)
+
+    def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
+        """T = f_L o ... o f_1: what enters at unit l is passed on by those after it."""
+        units = self._each()
+        contraction = _contraction(units, self.regularizer, norms)
+        found = Bounds.contracting(contraction, "product of the units' constants")
+        if self.regularizer is not None:
+            return found.without_lipschitz("no regularizer inside the map", "chains without one")
+        pushed = 0.0
+        for unit in units:
+            pushed = unit.lipschitz(norms) * pushed + unit.pushed(norms)
+        if any(unit.change is not None or unit.mixing is not None for unit in units):
+            return found.without_lipschitz("plain units", "no change of variables, no mixing")
+        return replace(
+            found,
+            pushed=pushed,
+            driven=pushed / (1 - contraction) if contraction < 1 else math.inf,
+            how=(
+                "product of the units' constants < 1",
+                contraction < 1,
+                "chain rule, |W_l| and |U_l|",
+            ),
+        )
+
+    def size_path(self) -> list[nn.Module]:
+        return [part for unit in self._each() for part in (unit.operator, unit.injection)]
 
 
-def chain_curvature(
-    units: Sequence[Unit], regularizer: InsideMap | None, *, now: bool = False
-) -> Curvature:
-    """The product of the constants of all parts; `now` as in `Unit.lipschitz`."""
-    factor = math.prod(unit.lipschitz(now=now) for unit in units)
-    if regularizer is not None:
-        factor *= regularizer.lipschitz()
-    return Curvature(-factor, factor)
+def _contraction(
+    units: Sequence[Unit], regularizer: InsideMap | None, norms: Norms = promised
+) -> float:
+    """The product of the constants of all parts."""
+    factor = math.prod(unit.lipschitz(norms) for unit in units)
+    return factor if regularizer is None else factor * regularizer.lipschitz()
 
 
 class BoundChain(BoundMap):
@@ -101,7 +133,8 @@ class BoundChain(BoundMap):
         return BoundChain(units, self.regularizer, self._start[index])
 
     def curvature(self) -> Curvature:
-        return chain_curvature([unit.unit for unit in self.units], self.regularizer)
+        factor = _contraction([unit.unit for unit in self.units], self.regularizer)
+        return Curvature(-factor, factor)
 
     def objective(self, z: State) -> Tensor | None:
         """The hidden objective where the paper gives one: one unit, phi or its envelope

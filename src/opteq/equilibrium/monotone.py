@@ -9,10 +9,11 @@ from typing import cast
 from torch import Tensor
 
 from opteq.equilibrium.base import AdjointSplitting, EquilibriumMap
+from opteq.equilibrium.bounds import Bounds
 from opteq.equilibrium.resolvent import Inverse, inverse_of
 from opteq.equilibrium.splitting import Splitting
 from opteq.operators import LinearOperator, freeze
-from opteq.operators.base import require_image
+from opteq.operators.base import Norms, Shape, promised, require_image
 from opteq.options import positive, strict_options
 from opteq.penalties import NonNegative
 from opteq.problem import Penalty
@@ -51,7 +52,33 @@ class Monotone(EquilibriumMap):
         return BoundMonotone(freeze(self), u)
 
     def curvature(self) -> Curvature:
-        return _curvature(self.modulus, self.symmetric.norm_limit(), self.skew.norm_limit())
+        factor = _norm(self.modulus, promised(self.symmetric), promised(self.skew))
+        return Curvature(-factor, factor)
+
+    def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
+        """By the form of W, for all weights; only the contraction and |I - W| need norms."""
+        m, A, B = self.modulus, norms(self.symmetric), norms(self.skew)
+        if not m > 0:
+            return Bounds.unknown("a modulus that is not above 0")
+        return Bounds(
+            contraction=_norm(m, A, B),
+            where="|W| and the activation is 1-Lipschitz",
+            convexity=m,
+            smoothness=_distance(m, A, B),
+            unique=True,
+            why_unique=("I - W strongly monotone", "by the form of W, for all weights"),
+            driven=1 / m,
+            pushed=1.0,
+            how=("I - W strongly monotone", True, "1 / modulus"),
+        )
+
+    def splitting_rates(self, bounds: Bounds) -> dict[str, float]:
+        """Forward-backward steps of m / L^2, and Peaceman-Rachford's of 1 on the reflected point
+        (Lions and Mercier, 1979)."""
+        m, L = self.modulus, self.lipschitz()
+        reflected = math.sqrt(max(0.0, 1 - 4 * m / (1 + bounds.smoothness) ** 2))
+        rates = {"PeacemanRachford": reflected}
+        return {"ForwardBackward": _rate(m, L), **rates} if math.isfinite(L) else rates
 
     def product(self, z: Tensor) -> Tensor:
         """Wz."""
@@ -65,13 +92,22 @@ class Monotone(EquilibriumMap):
 
     def lipschitz(self) -> float:
         """An upper bound of |I - W| for the weights as they are."""
-        symmetric = self.symmetric.norm()
-        return self.modulus + symmetric * symmetric + 2 * self.skew.norm()
+        return _distance(self.modulus, self.symmetric.norm(), self.skew.norm())
 
 
-def _curvature(modulus: float, symmetric: float, skew: float) -> Curvature:
-    factor = abs(1 - modulus) + symmetric * symmetric + 2 * skew
-    return Curvature(-factor, factor)
+def _norm(modulus: float, symmetric: float, skew: float) -> float:
+    """A bound of |W|."""
+    return abs(1 - modulus) + symmetric * symmetric + 2 * skew
+
+
+def _distance(modulus: float, symmetric: float, skew: float) -> float:
+    """A bound of |I - W|."""
+    return modulus + symmetric * symmetric + 2 * skew
+
+
+def _rate(modulus: float, lipschitz: float) -> float:
+    """Of forward-backward steps of m / L^2."""
+    return math.sqrt(max(0.0, 1 - (modulus / lipschitz) ** 2))
 
 
 class _MonotoneSplitting(Splitting):
@@ -82,7 +118,8 @@ class _MonotoneSplitting(Splitting):
         self.shared = _Shared() if shared is None else shared
 
     def curvature(self) -> Curvature:
-        return _curvature(self.map.modulus, self.map.symmetric.norm(), self.map.skew.norm())
+        factor = _norm(self.map.modulus, self.map.symmetric.norm(), self.map.skew.norm())
+        return Curvature(-factor, factor)
 
     def certain_step(self) -> tuple[Number, Number]:
         """m / L^2, which contracts by sqrt(1 - m^2 / L^2)."""
@@ -91,7 +128,7 @@ class _MonotoneSplitting(Splitting):
         m, L = self.map.modulus, self.shared.lipschitz
         if not math.isfinite(L):
             return 1.0, 1.0
-        return m / L**2, math.sqrt(max(0.0, 1 - (m / L) ** 2))
+        return m / L**2, _rate(m, L)
 
 
 class _Shared:

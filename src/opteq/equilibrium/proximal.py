@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from opteq.equilibrium.base import EquilibriumMap, SymmetricLinearization
+from opteq.equilibrium.bounds import Bounds
 from opteq.equilibrium.splitting import Splitting
 from opteq.errors import IllPosedError
+from opteq.operators.base import Norms, Shape, promised
 from opteq.problem import BoundProblem, Problem
-from opteq.problem.curvature import Curvature, Number
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, Curvature, Number, largest
 from opteq.problem.penalty import Step
 from opteq.states import State
 
@@ -26,6 +28,8 @@ def _apply(problem: BoundProblem, z: Tensor) -> Tensor:
 
 class Proximal(EquilibriumMap):
     """The map whose fixed points are the stationary points of a `Problem` [GEQ eq. 4, 6]."""
+
+    symmetric_jacobian = True
 
     def __init__(self, problem: Problem) -> None:
         super().__init__()
@@ -45,6 +49,33 @@ class Proximal(EquilibriumMap):
 
     def curvature(self) -> Curvature:
         return self.problem.curvature()
+
+    def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
+        """The prox is 1-Lipschitz, so that everything follows from the similarity."""
+        found = self.problem.similarity.bounds(norms)
+        contraction, high = largest(found.curvature.contraction), largest(found.curvature.high)
+        return Bounds(
+            contraction=contraction,
+            where="|H|^2 |W|^2 and the prox is 1-Lipschitz",
+            convexity=1 - high,
+            smoothness=largest(found.curvature.smoothness),
+            unique=contraction < 1 or high < 1,
+            why_unique=(
+                "G strongly convex",
+                f"Hessian of S below 1; Gaussian: |W|^2|H|^2 < {1 / GAUSSIAN_BACKWARD:.4f}",
+            ),
+            driven=found.equilibrium,
+            pushed=found.application,
+            how=(found.condition, math.isfinite(found.equilibrium), found.reference),
+        )
+
+    def splitting_rates(self, bounds: Bounds) -> dict[str, float]:
+        curvature = self.curvature()
+        sure = largest(curvature.high) < 1 and math.isfinite(largest(curvature.smoothness))
+        return {"ForwardBackward": largest(curvature.forward_backward()[1])} if sure else {}
+
+    def size_path(self) -> list[nn.Module] | None:
+        return self.problem.similarity.size_path()
 
 
 class BoundProximal(Splitting):
@@ -83,11 +114,10 @@ class BoundProximal(Splitting):
         return self.problem.penalty.prox(v, step)
 
     def certain_step(self) -> tuple[Number, Number]:
-        """With m and L the least and largest curvature of |z|^2/2 - S: 2 / (L + m), which contracts
-        by (L - m) / (L + m), or 1/L where no convexity is known."""
+        """That of the curvature, for this injection."""
         curvature = self.curvature()
-        m, L = curvature.convexity, curvature.smoothness
-        if not isinstance(m, Tensor) and not isinstance(L, Tensor):
+        L = curvature.smoothness
+        if not isinstance(L, Tensor):
             if math.isinf(L):
                 raise IllPosedError(
                     "The curvature of this similarity is not bounded, so no step is certain.",
@@ -96,12 +126,11 @@ class BoundProximal(Splitting):
                 )
             if math.isnan(L):
                 return 1.0, 1.0
-            return (2 / (L + m), (L - m) / (L + m)) if m > 0 else (1 / L, 1.0)
-        m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
-        step = torch.where(m > 0, 2 / (L + m), 1 / L)
-        rate = torch.where(m > 0, (L - m) / (L + m), 1.0)
-        # Samples that are NaN or overflow are reported by the solve: any step will do for them.
-        return torch.where(step.isfinite() & (step > 0), step, 1.0), rate
+        step, rate = curvature.forward_backward()
+        if isinstance(step, Tensor):
+            # Samples that are NaN or overflow are reported by the solve: any step will do for them.
+            step = torch.where(step.isfinite() & (step > 0), step, 1.0)
+        return step, rate
 
     def objective(self, z: State) -> Tensor:
         return self.problem.objective(cast(Tensor, z))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.operators import LinearOperator, freeze
-from opteq.operators.base import require_image
+from opteq.operators.base import Norms, promised, require_image
 from opteq.options import is_number, strict_options
 from opteq.penalties import NonNegative
 from opteq.problem import Penalty
@@ -111,19 +111,28 @@ class Unit(nn.Module):
         require_image(self.operator, u, "The injection of a unit")
         return BoundUnit(freeze(self), u)
 
-    def lipschitz(self, *, now: bool = False) -> float:
-        """Lipschitz constant of the unit, for all weights within their norm bounds or, with `now`,
-        for the weights as they are: of alpha A^-1 W's W A + (1 - alpha), A the change of
-        variables."""
-        alpha = self.alpha
-        if isinstance(alpha, Tensor):
-            alpha = _START if alpha.is_meta else float(alpha.detach())
+    def lipschitz(self, norms: Norms = promised) -> float:
+        """Lipschitz constant of the unit in its state, with these norms: of
+        alpha A^-1 W's W A + (1 - alpha), A the change of variables."""
+        alpha = self._alpha_now()
         factors = [self.operator] if self.mixing is None else [self.operator, self.mixing]
-        root = math.prod(f.norm() if now else f.norm_limit() for f in factors)
+        root = math.prod(norms(factor) for factor in factors)
         inner = root * root
         if self.change is not None:
             inner *= self.change.distortion()
         return abs(alpha) * inner + abs(1 - alpha)
+
+    def pushed(self, norms: Norms) -> float:
+        """Lipschitz constant of the unit in its features; of plain units alone."""
+        if self.change is not None or self.mixing is not None:
+            return math.inf
+        return abs(self._alpha_now()) * norms(self.operator) * norms(self.injection)
+
+    def _alpha_now(self) -> float:
+        alpha = self.alpha
+        if isinstance(alpha, Tensor):
+            return _START if alpha.is_meta else float(alpha.detach())
+        return alpha
 
     def extra_repr(self) -> str:
         alpha = "learned" if hasattr(self, "alpha_logit") else self.fixed_alpha

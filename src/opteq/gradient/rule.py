@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from opteq.equilibrium.base import BoundMap
+from opteq.equilibrium.bounds import Bounds
 from opteq.errors import OptionError
 from opteq.gradient.attach import attach_nothing
 from opteq.problem.curvature import Curvature, largest
@@ -56,6 +57,12 @@ class GradientRule(ABC):
     def certified(self, curvature: Curvature) -> bool:
         """Whether the rule is meaningful for a problem of this curvature."""
         return largest(curvature.contraction) < 1
+
+    def returned(self, bounds: Bounds, solver: Solver, *, from_zero: bool) -> Bounds:
+        """The bounds of what a layer with this rule returns, from those of its equilibrium."""
+        if not self.is_forward_pass:
+            return bounds
+        return bounds.without_lipschitz("unrolled plain steps", "no bound is known for this rule")
 
     def _attach_usable(self, bound: BoundMap, solution: Solution, image: State | None) -> State:
         """Samples at which the map is not finite stay constants, so that they cannot turn the

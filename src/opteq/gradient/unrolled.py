@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from opteq.equilibrium.base import BoundMap
+from opteq.equilibrium.bounds import Bounds
 from opteq.errors import OptionError
 from opteq.gradient.rule import GradientRule
 from opteq.options import strict_options, whole
@@ -78,6 +80,12 @@ class Unrolled(GradientRule):
             with torch.no_grad():
                 observer.see(z, bound(z), bound, last=True)
         return z
+
+    def returned(self, bounds: Bounds, solver: Solver, *, from_zero: bool) -> Bounds:
+        known = math.isfinite(bounds.contraction * bounds.pushed)
+        if solver.relaxation is None or not from_zero or not known:
+            return super().returned(bounds, solver, from_zero=from_zero)
+        return bounds.after(self.steps, solver.relaxation)
 
     def attach(
         self, bound: BoundMap, state: State, solution: Solution, image: State | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from opteq.errors import OptionError
+from opteq.kernels.sector import gaussian_lipschitz
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
-from opteq.operators.base import require_image
+from opteq.operators.base import Norms, promised, require_image
 from opteq.options import fraction, is_number, one_of, positive, strict_options
-from opteq.problem.curvature import GAUSSIAN_BACKWARD, UNKNOWN, Curvature
+from opteq.problem.curvature import GAUSSIAN_BACKWARD, UNKNOWN, Curvature, SimilarityBounds
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
@@ -99,6 +101,9 @@ class GaussianKernel(Similarity):
     |AW|^2 < exp(3/2) / 2 = 2.2408.
     """
 
+    many_gates = True
+    """Whether there are several parts, each with a gate of its own."""
+
     def __init__(self, operator: Weights, gamma: Gamma | GammaRule, *, learn_gamma: bool) -> None:
         super().__init__()
         self.operator = as_operator(operator)
@@ -149,8 +154,8 @@ class GaussianKernel(Similarity):
         """`bind` with the weights frozen and u checked."""
 
     @abstractmethod
-    def residual_norm_limit(self) -> float:
-        """Bound of |AW|."""
+    def residual_norms(self, norms: Norms) -> tuple[float, float]:
+        """Bounds of |A| and of |AW|."""
 
     def gamma_is_positive(self) -> bool:
         """Whether gamma is a finite number above 0, without which no bound holds. Training keeps it
@@ -159,11 +164,28 @@ class GaussianKernel(Similarity):
         return gamma.is_meta or (bool(gamma.isfinite().all()) and bool((gamma > 0).all()))
 
     def curvature(self) -> Curvature:
+        return self._curvature(self.residual_norms(promised)[1])
+
+    def _curvature(self, w: float) -> Curvature:
         if not self.gamma_is_positive():
             return UNKNOWN
-        limit = self.residual_norm_limit()
-        square = limit * limit
+        square = w * w
         return Curvature(-square, GAUSSIAN_BACKWARD * square)
+
+    def bounds(self, norms: Norms = promised) -> SimilarityBounds:
+        A, w = self.residual_norms(norms)
+        if not self.gamma_is_positive() or math.isnan(w):
+            return SimilarityBounds(UNKNOWN, condition="weights that are finite, and gamma above 0")
+        return SimilarityBounds(
+            self._curvature(w),
+            equilibrium=A * gaussian_lipschitz(w, parts=self.many_gates),
+            application=A * w,
+            condition=f"|W|^2 |H|^2 < {1 / GAUSSIAN_BACKWARD:.4f}",
+            reference="sector bound, any gamma",
+        )
+
+    def size_path(self) -> list[nn.Module]:
+        return [self.operator]
 
     def zeros(self, u: Tensor) -> Tensor:
         return u.new_zeros((len(u), *self.operator.domain_shape(tuple(u.shape[1:]))))
@@ -252,6 +274,8 @@ class Gaussian(GaussianKernel):
     """GEQ: S = exp(-gamma |u - Wz|^2) / (2 gamma), gradient exp(-gamma |r|^2) W'r with r = u - Wz
     [GEQ eq. 5-6]. u has the shape of Wz; one gate per sample."""
 
+    many_gates = False
+
     def __init__(
         self, operator: Weights, gamma: Gamma | GammaRule = 0.5, *, learn_gamma: bool = False
     ) -> None:
@@ -262,8 +286,8 @@ class Gaussian(GaussianKernel):
         gamma = self._gamma_at(u, axes)
         return BoundGaussian(self.operator, u, gamma, axes, self.curvature, u)
 
-    def residual_norm_limit(self) -> float:
-        return self.operator.norm_limit()
+    def residual_norms(self, norms: Norms) -> tuple[float, float]:
+        return 1.0, norms(self.operator)
 
 
 @strict_options
@@ -299,8 +323,9 @@ class PatchGaussian(GaussianKernel):
         gamma = self._gamma_at(target, axes)
         return BoundGaussian(forward, target, gamma, axes, self.curvature, u)
 
-    def residual_norm_limit(self) -> float:
-        return self.operator.norm_limit() * self.projection.norm_limit()
+    def residual_norms(self, norms: Norms) -> tuple[float, float]:
+        H, W = norms(self.projection), norms(self.operator)
+        return H, 0.0 if 0 in (H, W) else H * W
 
 
 def _check_gamma(gamma: Gamma) -> None:

@@ -10,13 +10,14 @@ import math
 from abc import abstractmethod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from opteq.errors import ShapeError
+from opteq.errors import OptionError, ShapeError
 from opteq.operators import LinearOperator
+from opteq.operators.base import Norms, promised
 from opteq.operators.weighted import freeze
 from opteq.options import positive, strict_options, whole
-from opteq.problem.curvature import Curvature, Number
+from opteq.problem.curvature import Curvature, Number, SimilarityBounds
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
@@ -65,10 +66,30 @@ class InnerProduct(Similarity):
         return _BoundInnerProduct
 
     def curvature(self) -> Curvature:
+        return self._curvature(promised(self.operator))
+
+    def _curvature(self, w: float) -> Curvature:
         low, high = self.bend_range()
-        square = self.operator.norm_limit() ** 2
         # u is not bounded here: any bend at all may be stretched without limit.
-        return Curvature(-math.inf if low < 0 else 0.0, math.inf if high > 0 else square)
+        return Curvature(-math.inf if low < 0 else 0.0, math.inf if high > 0 else w * w)
+
+    def bounds(self, norms: Norms = promised) -> SimilarityBounds:
+        w = norms(self.operator)
+        curvature = self._curvature(w)
+        if self.bend_range() != (0, 0) or math.isnan(w):
+            return SimilarityBounds(curvature)
+        # Without a bend k' is the same everywhere.
+        slope = abs(float(self.scalar_slope(torch.zeros(()))))
+        return SimilarityBounds(
+            curvature,
+            equilibrium=slope * linear_lipschitz(w),
+            application=slope,
+            condition="|W| < 1",
+            reference="1 / (1 - |W|^2)",
+        )
+
+    def size_path(self) -> list[nn.Module]:
+        return []
 
     def zeros(self, u: Tensor) -> Tensor:
         return torch.zeros_like(u)
@@ -223,6 +244,14 @@ class Sigmoid(InnerProduct):
 
     def extra_repr(self) -> str:
         return f"average={self.average}"
+
+
+def linear_lipschitz(w: float) -> float:
+    """Injection to equilibrium of a linear kernel with |W| <= w: 1 / (1 - w^2), inf from w = 1
+    on."""
+    if not w >= 0:
+        raise OptionError(f"A norm of {w} makes no sense.", "Give a number of at least 0.")
+    return 1 / (1 - w**2) if w < 1 else math.inf
 
 
 def _stretched(bend: float, stretch: Tensor) -> Number:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from opteq.operators.compose import Composition, Transposed
 
 Shape = tuple[int, ...]
+Norms = Callable[[nn.Module], float]
+"""The norm to reckon with for each part of a map: `promised`, or one that is measured."""
 
 
 class LinearOperator(nn.Module, ABC):
@@ -61,6 +63,12 @@ class LinearOperator(nn.Module, ABC):
         from opteq.operators.compose import Composition
 
         return Composition(self, other)
+
+
+def promised(module: nn.Module) -> float:
+    """The norm that an operator cannot exceed however it is trained. Of other modules nothing is
+    promised."""
+    return module.norm_limit() if isinstance(module, LinearOperator) else math.inf
 
 
 def fits(rule: Callable[[Shape], Shape], shape: Shape) -> bool:

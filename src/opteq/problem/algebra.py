@@ -9,7 +9,8 @@ from typing import cast
 from torch import Tensor, nn
 
 from opteq.errors import ShapeError
-from opteq.problem.curvature import Curvature
+from opteq.operators.base import Norms, promised
+from opteq.problem.curvature import Curvature, SimilarityBounds
 from opteq.problem.similarity import BoundSimilarity, Product, Similarity
 
 
@@ -29,6 +30,10 @@ class Sum(Similarity):
 
     def curvature(self) -> Curvature:
         return reduce(Curvature.__add__, (term.curvature() for term in self._each()))
+
+    def bounds(self, norms: Norms = promised) -> SimilarityBounds:
+        each = (term.bounds(norms).curvature for term in self._each())
+        return SimilarityBounds(reduce(Curvature.__add__, each))
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.bind(u).zeros()
@@ -84,6 +89,9 @@ class Scaled(Similarity):
 
     def curvature(self) -> Curvature:
         return self.similarity.curvature().scaled(self.factor)
+
+    def bounds(self, norms: Norms = promised) -> SimilarityBounds:
+        return SimilarityBounds(self.similarity.bounds(norms).curvature.scaled(self.factor))
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.similarity.zeros(u)

@@ -41,6 +41,18 @@ class Curvature(NamedTuple):
         """Lipschitz constant of the gradient of the smooth part of G."""
         return _larger(1 - self.low, self.high - 1)
 
+    def forward_backward(self) -> tuple[Number, Number]:
+        """The step t of z <- prox_{t f}((1 - t) z + t grad S(z)) that is sure to converge if any
+        is, and the factor by which it contracts. With m and L the least and largest curvature of
+        |z|^2/2 - S: 2 / (L + m), which contracts by (L - m) / (L + m), or 1/L and 1 where no
+        convexity is known."""
+        m, L = self.convexity, self.smoothness
+        if not isinstance(m, Tensor) and not isinstance(L, Tensor):
+            return (2 / (L + m), (L - m) / (L + m)) if m > 0 else (1 / L, 1.0)
+        m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
+        step = torch.where(m > 0, 2 / (L + m), 1 / L)
+        return step, torch.where(m > 0, (L - m) / (L + m), 1.0)
+
     def __add__(self, other: Curvature) -> Curvature:  # type: ignore[override]
         return Curvature(self.low + other.low, self.high + other.high)
 
@@ -50,6 +62,19 @@ class Curvature(NamedTuple):
 
 
 UNKNOWN = Curvature(-math.inf, math.inf)
+
+
+class SimilarityBounds(NamedTuple):
+    """What is known of a similarity, for the norms it was asked with: of its Hessian, and of how
+    far things move for an injection that moves by 1."""
+
+    curvature: Curvature
+    equilibrium: float = math.inf
+    """The equilibrium of a problem with this similarity, whatever its penalty."""
+    application: float = math.inf
+    """One application of the map, at a fixed state."""
+    condition: str = "a kernel with a known bound"
+    reference: str = "linear and Gaussian kernels"
 
 
 def largest(number: Number) -> float:

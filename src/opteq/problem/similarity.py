@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
 from opteq.operators import Conv2d, Dense, LinearOperator, WeightedOperator, freeze
-from opteq.operators.base import fits
+from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
-from opteq.problem.curvature import UNKNOWN, Curvature
+from opteq.problem.curvature import UNKNOWN, Curvature, SimilarityBounds
 from opteq.states import require_alike
 
 Product = Callable[[Tensor], Tensor]
@@ -113,6 +114,22 @@ class Similarity(nn.Module):
         """Bounds of the Hessian of S for every z and u, whatever training does to the weights
         within their norm bounds. Unknown unless a subclass knows better."""
         return UNKNOWN
+
+    def bounds(self, norms: Norms = promised) -> SimilarityBounds:
+        """Everything that is known of S, with these norms of its operators. A subclass that knows
+        its curvature alone need not define it."""
+        return SimilarityBounds(self.curvature())
+
+    def size_path(self) -> list[nn.Module] | None:
+        """The operators that decide by how much the sizes of states differ from those of
+        injections: none for states of the same size. None where that is not known."""
+        return None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "curvature" in vars(cls) and "bounds" not in vars(cls):
+            # What is inherited was written for another curvature.
+            cls.bounds = Similarity.bounds
 
     def zeros(self, u: Tensor) -> Tensor:
         """The zero state that belongs to u.

@@ -38,6 +38,10 @@ class Picard(Solver):
 
         return step
 
+    @property
+    def relaxation(self) -> float:
+        return self.damping
+
     def plain(self) -> Picard:
         return self
 

@@ -94,6 +94,11 @@ class Solver(ABC):
         with extrapolations, which look back."""
         return None
 
+    @property
+    def relaxation(self) -> float | None:
+        """d for a solver whose steps are z <- (1 - d) z + d T(z); None for others."""
+        return None
+
     def plain(self) -> Solver:
         """The solver whose steps can be unrolled that comes nearest to this one, with the same
         settings."""

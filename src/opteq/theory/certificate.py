@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from opteq.context import eval_mode
 from opteq.equilibrium.base import EquilibriumMap
-from opteq.equilibrium.chain import Chain
-from opteq.equilibrium.proximal import Proximal
-from opteq.equilibrium.unit import Unit
+from opteq.equilibrium.bounds import Bounds
 from opteq.errors import OptionError, ShapeError
-from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.layer import Equilibrium, equilibria
 from opteq.models.bodies import Body, Parallel, Single
 from opteq.models.heads import BoundedHead, PooledHead
 from opteq.models.network import Classifier, Network
+from opteq.operators.base import Shape
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.states import State, as_tuple
 from opteq.theory.claim import Certificate, Claim
-from opteq.theory.layers import (
-    LayerBounds,
-    Shape,
-    as_computed,
-    layer_bounds,
-    nothing_known,
-)
+from opteq.theory.layers import returned_bounds
 from opteq.theory.modules import head_lipschitz, keeps_size, module_lipschitz, unbounded
 from opteq.theory.rates import rate_claims
 from opteq.theory.trust import sampled_penalties, unaltered
@@ -67,7 +59,7 @@ def certificate(
 
 
 def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
-    found = _bounds(layer, input_shape)
+    found = returned_bounds(layer, input_shape)
     claims = [
         Claim(
             "contraction factor of the map",
@@ -97,14 +89,7 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
     return Certificate(found.contraction, found.unique, found.lipschitz, tuple(claims))
 
 
-def _bounds(layer: Equilibrium, input_shape: Shape | None) -> LayerBounds:
-    """Of what the layer returns."""
-    if not unaltered(layer, Equilibrium):
-        return nothing_known(f"{type(layer).__name__} computes something of its own")
-    return as_computed(layer, layer_bounds(layer.map, input_shape))
-
-
-def _premises(layers: Sequence[Equilibrium], found: Sequence[LayerBounds]) -> list[Claim]:
+def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Claim]:
     """What is not proved but sampled, and what is proved of something else than solves return."""
     sampled = {name: n for layer in layers for name, n in sampled_penalties(layer.map)}
     claims = [
@@ -149,7 +134,7 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
         if image_shape is not None:
             flow = _follow(model, image_shape)
             inputs[: len(body)] = [tuple(u.shape[1:]) for u in flow.injections]
-    found = [_bounds(layer, shape) for layer, shape in zip(layers, inputs, strict=True)]
+    found = [returned_bounds(layer, shape) for layer, shape in zip(layers, inputs, strict=True)]
     contraction = max(part.contraction for part in found)
     unique = all(part.unique for part in found)
     convexity = min(part.convexity for part in found)
@@ -214,7 +199,7 @@ def _follow(model: Classifier, image_shape: Shape) -> _Flow:
 
 
 def _through(
-    model: Classifier, found: list[LayerBounds], flow: _Flow | None, claims: list[Claim]
+    model: Classifier, found: list[Bounds], flow: _Flow | None, claims: list[Claim]
 ) -> float:
     pixels = float((1 / model.pixel_std).abs().max())
     stem, norm = module_lipschitz(model.stem), module_lipschitz(model.norm)
@@ -241,7 +226,7 @@ def _of_head(model: Classifier, flow: _Flow | None) -> str:
     return unbounded(model.head)
 
 
-def _reach(body: Body, found: list[LayerBounds], flow: _Flow | None) -> float:
+def _reach(body: Body, found: list[Bounds], flow: _Flow | None) -> float:
     """From the stem's features to the fused ones. The mean over r x r places has norm 1/r, its
     copies over r x r places norm r."""
     if unaltered(body, Parallel):
@@ -281,10 +266,5 @@ def _state_side(body: Parallel, i: int, flow: _Flow | None) -> int | None:
 
 def _same_size(map: EquilibriumMap) -> bool:
     """Whether states are as high and wide as what is injected."""
-    if isinstance(map, Chain):
-        units = cast(list[Unit], list(map.units))
-        return all(keeps_size(u.operator) and keeps_size(u.injection) for u in units)
-    similarity = map.problem.similarity if isinstance(map, Proximal) else None
-    if isinstance(similarity, (Gaussian, PatchGaussian)):
-        return keeps_size(similarity.operator)
-    return isinstance(similarity, Linear)
+    path = map.size_path()
+    return path is not None and all(keeps_size(module) for module in path)

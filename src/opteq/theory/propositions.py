@@ -17,6 +17,9 @@ from torch import Tensor
 
 from opteq.options import fraction, positive, whole
 
+# The exponential of more is beyond float64.
+_LARGEST_EXPONENT = 700.0
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -111,37 +114,41 @@ def lipschitz_bound(
     return Bound("proposition 3, GEQ", value, "beta mu^2 + sqrt(gamma) B mu^3 < 1", holds)
 
 
+def arc_cosine(x1: Tensor, x2: Tensor, variance: float, *, dim: int = -1) -> Tensor:
+    """The mean of relu(<w, x1>) relu(<w, x2>) over Gaussian w with this variance, for vectors along
+    `dim`: what one unit of a wide ReLU layer makes of two inputs."""
+    lengths = (x1.norm(dim=dim) * x2.norm(dim=dim)).clamp(min=1e-300)
+    angle = ((x1 * x2).sum(dim) / lengths).clamp(-1, 1).acos()
+    arc = angle.sin() + (math.pi - angle) * angle.cos()
+    return variance * lengths * arc / (2 * math.pi)
+
+
 def similarity_bound(
-    x1: Tensor,
-    x2: Tensor,
+    base: float,
+    distance: float = 0.0,
     *,
     mu: float,
-    variance: float,
     beta: float | None = None,
     gamma: float = 0.0,
     outputs: float = 0.0,
     smallest: float = 0.0,
 ) -> Bound:
-    """Proposition 4: the expected similarity of the outputs for two inputs, entries of U Gaussian
-    with the given variance, for one output.
+    """Proposition 4: the expected similarity of the outputs for two inputs at this `distance`, for
+    one output, entries of U Gaussian; `base` is their `arc_cosine`.
 
     GEQ needs the largest gate `beta`, gamma, a bound on the norm of `outputs` and the smallest
     singular value of U; with D = exp(gamma B^2 |W|^2) (the paper prints B). OptEq's bound
     (`beta=None`) is wrong as printed at an angle of pi, where it is 0: see `similarity`.
     """
-    lengths = float(x1.norm() * x2.norm())
-    cosine = float(torch.dot(x1, x2)) / max(lengths, 1e-300)
-    angle = math.acos(max(-1.0, min(1.0, cosine)))
-    arc = math.sin(angle) + (math.pi - angle) * math.cos(angle)
-    base = variance * lengths * arc / (2 * math.pi)
     if beta is None:
         value = base / (1 - mu**2) ** 2 if mu < 1 else math.inf
-        return Bound("proposition 4, OptEq", value, "mu < 1; fails at angle pi", mu < 1)
-    spread = math.exp(gamma * outputs**2 * mu**2)
-    fall = math.exp(-gamma / 4 * smallest**2 * float((x1 - x2).norm()) ** 2)
-    rest = 1 - beta * mu**2
-    value = mu**2 * spread * fall * base / rest**2 if rest > 0 else math.inf
-    return Bound("proposition 4, GEQ", value, "beta mu^2 < 1", rest > 0)
+        condition = "mu < 1; Gaussian U; fails at angle pi"
+        return Bound("proposition 4, OptEq", value, condition, mu < 1)
+    exponent = gamma * (outputs * mu) ** 2 - gamma / 4 * (smallest * distance) ** 2
+    rest, value = 1 - beta * mu**2, math.inf
+    if rest > 0 and exponent < _LARGEST_EXPONENT:
+        value = mu**2 * math.exp(exponent) * base / rest**2
+    return Bound("proposition 4, GEQ", value, "beta mu^2 < 1; Gaussian U", rest > 0)
 
 
 def similarity(

@@ -18,15 +18,11 @@ from __future__ import annotations
 
 import math
 
-from opteq.equilibrium.base import EquilibriumMap
-from opteq.equilibrium.chain import Chain
-from opteq.equilibrium.monotone import Monotone
-from opteq.equilibrium.proximal import Proximal
+from opteq.equilibrium.bounds import Bounds
 from opteq.layer import Equilibrium
 from opteq.problem.curvature import largest
-from opteq.solve import ForwardBackward, Picard
+from opteq.solve import ForwardBackward
 from opteq.theory.claim import Claim
-from opteq.theory.layers import LayerBounds
 
 
 def plain_evaluations(rate: float, error: float) -> float:
@@ -66,41 +62,27 @@ def adjoint_products(condition: float, tolerance: float) -> float:
     return 1.0 if rate <= 0 else float(math.ceil(math.log(tolerance / 2) / math.log(rate)))
 
 
-def forward_backward_rate(map: EquilibriumMap) -> float | None:
-    """The factor by which plain forward-backward steps contract with the step that the solver
-    takes, which it chooses by the norm bounds and not by the norms that the weights have; None
-    where they do not apply."""
-    if type(map) is Monotone:
-        m, L = map.modulus, map.lipschitz()
-        return math.sqrt(max(0.0, 1 - (m / L) ** 2)) if math.isfinite(L) else None
-    curvature = map.curvature()
-    m, L = 1 - largest(curvature.high), largest(curvature.smoothness)
-    if type(map) is not Proximal or not m > 0 or not math.isfinite(L):
-        return None
-    return (L - m) / (L + m)
-
-
-def rate_claims(layer: Equilibrium, bounds: LayerBounds) -> list[Claim]:
+def rate_claims(layer: Equilibrium, bounds: Bounds) -> list[Claim]:
     """One for each solver that is sure to converge, to the layer's tolerance, from z = 0. The
     layer's own solver with its own settings, others with those they have by default."""
     hidden, chosen, tolerance = layer.map, layer.solver, layer.solver.tol
-    starts_elsewhere = isinstance(hidden, Chain) and hidden.start_at == "features"
     c, claims = bounds.contraction, []
-    if not 0 < tolerance < 1 or starts_elsewhere or math.isnan(c):
+    if not 0 < tolerance < 1 or not hidden.starts_at_zero or math.isnan(c):
         return []
     error = tolerance / (1 + c + c * tolerance)
     contenders: list[tuple[str, float, bool]] = []
     # Branches contract in the norm of the largest, which is at least the 2-norm / sqrt(branches).
     parts = len(bounds.parts)
     if c < 1:
-        damping = chosen.damping if isinstance(chosen, Picard) else 1.0
+        damping = 1.0 if chosen.relaxation is None else chosen.relaxation
         contenders.append(("Picard", 1 - damping + damping * c, False))
     # Safeguards go by what the norm bounds promise.
     if parts == 1 and c < 1:
         promised = largest(hidden.curvature().contraction)
         if promised < 1:
             contenders.append(("Anderson, Broyden", max(c, promised), True))
-    rate = forward_backward_rate(hidden) if bounds.convexity > 0 else None
+    splitting = hidden.splitting_rates(bounds) if bounds.convexity > 0 else {}
+    rate = splitting.get("ForwardBackward")
     stepped = isinstance(chosen, ForwardBackward) and chosen.step is not None
     if rate is not None and not stepped:
         contenders += [("ForwardBackward, plain", rate, False), ("ForwardBackward", rate, True)]
@@ -116,9 +98,8 @@ def rate_claims(layer: Equilibrium, bounds: LayerBounds) -> list[Claim]:
                 "safeguard" if safeguarded else "linear convergence",
             )
         )
-    if type(hidden) is Monotone:
-        m, L = bounds.convexity, bounds.smoothness
-        q = math.sqrt(max(0.0, 1 - 4 * m / (1 + L) ** 2))
+    if "PeacemanRachford" in splitting:
+        q = splitting["PeacemanRachford"]
         claims.append(
             Claim(
                 f"PeacemanRachford: evaluations to {tolerance:g} of its first error",
@@ -128,7 +109,7 @@ def rate_claims(layer: Equilibrium, bounds: LayerBounds) -> list[Claim]:
                 "Lions and Mercier 1979, reflected point",
             )
         )
-    if type(hidden) is Proximal and bounds.convexity > 0 and math.isfinite(bounds.smoothness):
+    if hidden.symmetric_jacobian and bounds.convexity > 0 and math.isfinite(bounds.smoothness):
         # Where the prox is flat the system is the identity.
         condition = max(1.0, bounds.smoothness) / min(1.0, bounds.convexity)
         claims.append(

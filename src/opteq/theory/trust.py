@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch
-from opteq.equilibrium.monotone import Monotone
 from opteq.equilibrium.unit import Affine, Unit
 from opteq.kernels import GammaRule
-from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
 from opteq.operators import LinearOperator
 from opteq.penalties.elementary import (
@@ -34,10 +32,10 @@ from opteq.problem.regularizer import InsideMap, Regularizer
 # The methods that bound what a class does.
 _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (LinearOperator, ("norm", "tight_norm")),
-    (Similarity, ("curvature", "residual_norm_limit", "bend_range")),
+    (Similarity, ("bounds", "residual_norms", "bend_range")),
     (Coupling, ("slopes",)),
     (Regularizer, ("smoothness",)),
-    (EquilibriumMap, ("curvature",)),
+    (EquilibriumMap, ("bounds",)),
 )
 # Classes of which no bound is asked but that of their parts: they must be themselves.
 _ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
@@ -62,18 +60,19 @@ def unaltered(module: nn.Module, *kinds: type) -> bool:
     return type(module) in kinds and _changed(module) is None
 
 
-def brings(module: nn.Module, bound: str, behaviour: str) -> bool:
-    """Whether a class of `module` has a method `bound` written for its `behaviour`."""
-    own = _age(module, bound)
-    return own < len(type(module).__mro__) and own <= _age(module, behaviour)
+def brings(thing: object, bound: str, behaviour: str) -> bool:
+    """Whether a class of `thing` has a method `bound` written for its `behaviour`."""
+    own = _age(thing, bound)
+    return own < len(type(thing).__mro__) and own <= _age(thing, behaviour)
 
 
 def refuted(map: EquilibriumMap) -> str | None:
-    """What contradicts the premises of a map's bounds as it is now: numbers out of their range, or
+    """What contradicts the premises of a map's bounds as it is now: weights that are not finite, or
     an activation that is no prox."""
-    return _out_of_range(map) or next(
-        filter(None, (_not_a_prox(penalty) for penalty in _penalties(map))), None
-    )
+    for tensor in (*map.parameters(), *map.buffers()):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            return "weights that are not finite"
+    return next(filter(None, (_not_a_prox(penalty) for penalty in _penalties(map))), None)
 
 
 def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
@@ -83,19 +82,6 @@ def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
         if type(penalty) not in _BY_FORMULA:
             found[penalty._get_name()] = _slopes_of(penalty).points
     return sorted(found.items())
-
-
-def _out_of_range(map: EquilibriumMap) -> str | None:
-    """Numbers with which no bound holds: only an edit by hand can bring them in."""
-    for tensor in (*map.parameters(), *map.buffers()):
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            return "weights that are not finite"
-    for module in map.modules():
-        if isinstance(module, GaussianKernel) and not module.gamma_is_positive():
-            return "a gamma that is not above 0"
-    if isinstance(map, Monotone) and not map.modulus > 0:
-        return "a modulus that is not above 0"
-    return None
 
 
 def _penalties(map: EquilibriumMap) -> list[Penalty]:
@@ -171,7 +157,7 @@ def _does(attribute: object) -> bool:
     return callable(attribute) or isinstance(attribute, (property, staticmethod, classmethod))
 
 
-def _age(module: nn.Module, method: str) -> int:
+def _age(thing: object, method: str) -> int:
     """How far up among its classes a method is defined."""
-    lineage = type(module).__mro__
+    lineage = type(thing).__mro__
     return next((i for i, cls in enumerate(lineage) if method in vars(cls)), len(lineage))

@@ -107,12 +107,6 @@ def gaussian_lipschitz(w: float, *, parts: bool = True) -> float:
     return min(bounds)
 
 
-def linear_lipschitz(w: float) -> float:
-    """Injection to equilibrium of a linear kernel, 1 / (1 - w^2); inf from w = 1 on."""
-    _check(w)
-    return 1 / (1 - w**2) if w < 1 else math.inf
-
-
 def _check(w: float) -> None:
     if not w >= 0:
         raise OptionError(f"A norm of {w} makes no sense.", "Give a number of at least 0.")
