@@ -120,11 +120,11 @@ def _distributed_worker(rank, port, u, queue):
     )
     torch.manual_seed(0)
     layer = DistributedDataParallel(geq(solver=Anderson(tol=1e-10)).double())
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         layer(u[rank::2]).square().sum(dim=(1, 2, 3)).mean().backward()
-        optimiser.step()
+        optimizer.step()
     queue.put((rank, [p.detach().numpy().copy() for p in layer.parameters()]))
     torch.distributed.destroy_process_group()
 
@@ -145,11 +145,11 @@ def test_two_processes_train_like_one(free_port):
         assert worker.exitcode == 0
     torch.manual_seed(0)
     layer = geq(solver=Anderson(tol=1e-10)).double()
-    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(3):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         layer(u).square().sum(dim=(1, 2, 3)).mean().backward()
-        optimiser.step()
+        optimizer.step()
     for i, parameter in enumerate(layer.parameters()):
         for rank in range(2):
             torch.testing.assert_close(torch.from_numpy(found[rank][i]), parameter.detach())
@@ -159,13 +159,13 @@ def test_training_lowers_the_loss_and_keeps_the_bound():
     layer = torch.nn.Sequential(torch.nn.Linear(10, 5), dense(), torch.nn.Linear(5, 2))
     x = torch.randn(64, 10)
     labels = (x[:, 0] > 0).long()
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     losses = []
     for _ in range(40):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(layer(x), labels)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
         assert layer[1].problem.similarity.operator.norm() <= 0.9
     assert losses[-1] < 0.5 * losses[0]

@@ -21,7 +21,8 @@ from opteq.errors import NotConvergedWarning
 from opteq.models.registry import entry
 from opteq.training.build import task_of
 from opteq.training.loop import Trainer
-from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.summaries import list_recipes
 
 
@@ -60,13 +61,13 @@ def _two_steps(recipe: Recipe) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         trainer = Trainer(recipe, data, Fabric(accelerator="cpu", devices=1))
-        before = {k: v.clone() for k, v in trainer.network.named_parameters()}
+        before = {k: v.clone() for k, v in trainer.state.network.named_parameters()}
         outcome = trainer.train()
     assert outcome.finished
-    assert trainer.step == 2
+    assert trainer.state.step == 2
     loss = outcome.records[-1]["train"]["loss"]
     assert loss == loss
-    moved = sum(not torch.equal(v, before[k]) for k, v in trainer.network.named_parameters())
+    moved = sum(not torch.equal(v, before[k]) for k, v in trainer.state.network.named_parameters())
     assert moved > 0.9 * len(before), f"only {moved} of {len(before)} parameters moved"
     return time.perf_counter() - begin
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from opteq.training.checkpoint import load_checkpoint
-from opteq.training.recipe import load_recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
 
 SETTINGS = ("train.epochs=2", "data.limit_train=320", "data.limit_test=64", "augment.flip=true")

@@ -55,13 +55,13 @@ def _parts():
 
 
 def _step(parameters, loss):
-    optimiser = torch.optim.SGD(parameters, lr=1e-6)
+    optimizer = torch.optim.SGD(parameters, lr=1e-6)
 
     def step():
         value = loss()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value.backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 

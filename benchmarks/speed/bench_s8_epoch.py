@@ -9,7 +9,7 @@ from opteq.evaluation.benchmark import Benchmark, Finding, Measurement, Outcome
 from opteq.evaluation.timing import best_times
 from opteq.models import create_model
 from opteq.training.build import set_tolerances
-from opteq.training.recipe import load_recipe
+from opteq.training.recipe_files import load_recipe
 
 RECIPES = ("resnet_fashion", "geq_fashion_fast", "geq_fashion", "opteq_fashion")
 IMAGES = 10_000
@@ -45,14 +45,14 @@ def run(seconds, show) -> Outcome:
 
 
 def _step(model, batch: int):
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     images, labels = torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,))
 
     def step():
         loss = functional.cross_entropy(model(images), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 

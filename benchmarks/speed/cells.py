@@ -119,14 +119,14 @@ def trained_cell(steps: int = 12) -> tuple[GeqCell, Tensor]:
     images, labels = data.train.read(torch.arange((steps + 1) * BATCH))
     images = functional.interpolate(images.float() / 255, size=SIDE)
     parameters = [p for m in (stem, cell, norm, head) for p in m.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=5e-3)
+    optimizer = torch.optim.AdamW(parameters, lr=5e-3)
     for step in range(steps):
         chosen = slice(step * BATCH, (step + 1) * BATCH)
         z = layer(cell.injection(stem(images[chosen])))
         loss = functional.cross_entropy(head(norm(z).mean((2, 3))), labels[chosen])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     stem.eval()
     with torch.no_grad():
         return cell.eval(), stem(images[-BATCH:])

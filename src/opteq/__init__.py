@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opteq.problem import Problem
     from opteq.theory import certificate
     from opteq.training.load import load
-    from opteq.training.recipe import load_recipe
+    from opteq.training.recipe_files import load_recipe
     from opteq.workflow import evaluate, reproduce, train
 
 # Torch takes seconds to import: it is loaded by the first name that needs it.
@@ -37,7 +37,7 @@ _HOMES = {
     "create_model": "opteq.models.registry",
     "list_models": "opteq.models.registry",
     "load": "opteq.training.load",
-    "load_recipe": "opteq.training.recipe",
+    "load_recipe": "opteq.training.recipe_files",
     "evaluate": "opteq.workflow",
     "reproduce": "opteq.workflow",
     "train": "opteq.workflow",

@@ -97,6 +97,10 @@ class DataWarning(UserWarning):
     """Data that can be used, but is not what it seems."""
 
 
+class RenamedWarning(UserWarning):
+    """A name that still works, and has another one now."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy that names the known option closest to `name`, or lists them all."""
     known = sorted(known)

@@ -26,7 +26,8 @@ from opteq.training.folder import RunFolder, latest_run, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress
-from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.session import Machines
 from opteq.training.session import train as run_training
 

@@ -346,7 +346,7 @@ def test_names_are_printed_as_they_are(tmp_path):
 def test_a_run_that_became_nan_is_told_in_one_line(tmp_path):
     run = tmp_path / "run"
     code, _, complaint = opteq(
-        "train", "--run-dir", run, *SMALL, "--set", "train.optimiser.learning_rate=1e30"
+        "train", "--run-dir", run, *SMALL, "--set", "train.optimizer.learning_rate=1e30"
     )
     assert code == 0, complaint
     assert (run / "report.html").is_file()

@@ -26,14 +26,14 @@ def trained(name, steps):
     torch.manual_seed(0)
     model = opteq.create_model(name)
     data = load_data("digits")
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
         index = torch.randint(0, len(data.train), (64,), generator=generator)
         images, labels = data.train.read(index)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         cross_entropy(model(images.float() / 255), labels).backward()
-        optimiser.step()
+        optimizer.step()
     images, labels = data.test.read(torch.arange(len(data.test)))
     return model.eval(), images.float() / 255, labels
 

@@ -91,12 +91,12 @@ def test_reconstruction_starts_at_the_clean_accuracy_and_harms_more_than_noise(d
     torch.manual_seed(0)
     model = opteq.create_model("mopteq_digits", middle=(24,), sides=(8,))
     images, labels = load_data("digits").train.read(torch.arange(256))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         logits = model(images.float() / 255)
         torch.nn.functional.cross_entropy(logits, labels).backward()
-        optimiser.step()
+        optimizer.step()
     model.eval()
     x, y = digits
     found = under_reconstruction(model, x, y, [0.0, 1.0], trials=2)

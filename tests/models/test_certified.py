@@ -42,11 +42,11 @@ def trained(name):
     images, labels = load_data("digits").train.read(torch.arange(128))
     images = images.float() / 255
     objective = Objective(LossSettings(margin=2.0))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(model.run(images), labels)[1].backward()
-        optimiser.step()
+        optimizer.step()
     return model.eval(), images, labels
 
 
@@ -99,7 +99,7 @@ def test_sorting_pairs_keeps_lengths_and_shrinks_distances():
 def test_margin_is_taken_from_the_true_logit():
     torch.manual_seed(0)
     logits, labels = torch.randn(7, 4), torch.randint(0, 4, (7,))
-    output = opteq.models.classifier.Output(logits, [])
+    output = opteq.models.network.Output(logits, [])
     lowered = logits.clone()
     lowered[torch.arange(7), labels] -= 1.5
     expected = torch.nn.functional.cross_entropy(lowered, labels)

@@ -127,13 +127,13 @@ def test_gradients_of_every_parameter_equal_unrolled(case):
 
 
 def train(model, x, labels, steps=20):
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = functional.cross_entropy(model(x), labels)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     return losses
 
@@ -208,11 +208,11 @@ def test_segmentation_learns_the_bright_pixels():
     coarse = torch.rand(4, 1, 6, 8)
     x = functional.interpolate(coarse, size=(24, 32)).expand(-1, 3, -1, -1)
     labels = (x[:, 0] > 0.5).long()
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(40):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         functional.cross_entropy(model(x), labels).backward()
-        optimiser.step()
+        optimizer.step()
     accuracy = (model.eval()(x).argmax(1) == labels).double().mean()
     assert float(accuracy) > 0.8
 

@@ -1,4 +1,4 @@
-"""Trained weights stay within their bound whatever the optimiser does."""
+"""Trained weights stay within their bound whatever the optimizer does."""
 
 import math
 
@@ -37,15 +37,15 @@ BOUNDED = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", BOUNDED)
-def test_bound_holds_after_wild_optimiser_steps(name, dtype):
+def test_bound_holds_after_wild_optimizer_steps(name, dtype):
     """R5: 14 cases x 80 steps."""
     make, shape, bound = BOUNDED[name]
     operator = make(dtype)
-    optimiser = torch.optim.SGD(operator.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(operator.parameters(), lr=1.0)
     for step in range(80):
         for parameter in operator.parameters():
             parameter.grad = torch.randn_like(parameter) * 10 ** (step % 5 - 2)
-        optimiser.step()
+        optimizer.step()
         matrix = dense_matrix(operator, shape).double()
         assert float(torch.linalg.matrix_norm(matrix, ord=2)) <= bound
 

@@ -36,7 +36,7 @@ from opteq.theory import stretch
 from opteq.theory.robustness import survivors
 from opteq.training.build import shaped_model
 from opteq.training.progress import Progress
-from opteq.training.recipe import load_recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.summaries import list_recipes
 
 NUMBERS = {

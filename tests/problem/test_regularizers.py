@@ -1,4 +1,4 @@
-"""Feature regularisers: values, gradients, proxes, and their place inside a map."""
+"""Feature regularizers: values, gradients, proxes, and their place inside a map."""
 
 import numpy as np
 import pytest

@@ -19,12 +19,12 @@ def trained():
 
     images, labels = load_data("digits").train.read(torch.arange(128))
     images = images.float() / 255
-    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
         loss = torch.nn.functional.cross_entropy(model(images), labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     return model.eval(), images[:32], labels[:32]
 
 

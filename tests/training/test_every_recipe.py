@@ -10,7 +10,8 @@ from reduced import narrowed
 from opteq.data.fake import fake_data
 from opteq.training.build import _tuples, shaped_model, task_of
 from opteq.training.loop import Trainer
-from opteq.training.recipe import ModelSettings, Recipe, load_recipe
+from opteq.training.recipe import ModelSettings, Recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.summaries import list_recipes
 
 IMAGES = {
@@ -54,13 +55,14 @@ def test_two_steps(name):
     segmentation = task_of(recipe.model) == "segmentation"
     data = fake_data(shape, classes, segmentation=segmentation, count=4)
     trainer = Trainer(recipe, data, Fabric(accelerator="cpu", devices=1))
-    assert trainer.network.state_dict().keys() == full.state_dict().keys()
-    before = {k: v.clone() for k, v in trainer.network.state_dict().items()}
+    assert trainer.state.network.state_dict().keys() == full.state_dict().keys()
+    before = {k: v.clone() for k, v in trainer.state.network.state_dict().items()}
     outcome = trainer.train()
     assert outcome.finished
-    assert trainer.step == 2
+    assert trainer.state.step == 2
     record = outcome.records[-1]
     assert record["train"]["loss"] == record["train"]["loss"] < 100
     assert 0 <= record["test"]["accuracy"] <= 1
-    moved = [k for k, v in trainer.network.named_parameters() if not torch.equal(v, before[k])]
-    assert len(moved) > 0.9 * len(list(trainer.network.parameters()))
+    weights = dict(trainer.state.network.named_parameters())
+    moved = [k for k, v in weights.items() if not torch.equal(v, before[k])]
+    assert len(moved) > 0.9 * len(weights)

@@ -8,7 +8,7 @@ import pytest
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.training.loggers import require_loggers, with_loggers
 from opteq.training.progress import Progress
-from opteq.training.recipe import load_recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
 
 

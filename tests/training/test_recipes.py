@@ -8,7 +8,8 @@ import torch
 from opteq.errors import RecipeError
 from opteq.models.registry import entry
 from opteq.training.build import shaped_model
-from opteq.training.recipe import OptimiserSettings, ScheduleSettings, SolveSettings, load_recipe
+from opteq.training.recipe import OptimizerSettings, ScheduleSettings, SolveSettings
+from opteq.training.recipe_files import load_recipe
 from opteq.training.schedule import learning_rate, tolerance
 from opteq.training.summaries import list_recipes, recipe_summaries
 
@@ -40,13 +41,13 @@ def test_dumped_recipes_are_the_same(tmp_path):
     [
         ("train.epoch=3", "'epochs'"),
         ("trian.epochs=3", "'train'"),
-        ("train.optimiser.learning_rat=1", "'learning_rate'"),
+        ("train.optimizer.learning_rat=1", "'learning_rate'"),
         ("train.epochs=many", "train.epochs"),
         ("train.epochs=0", "greater than or equal to 1"),
         ("train.epochs=2.5", "train.epochs"),
-        ("train.optimiser.learning_rate=-1", "greater than 0"),
-        ("train.optimiser.learning_rate=nan", "finite"),
-        ("train.optimiser.name=sdg", "'sgd' or 'adamw'"),
+        ("train.optimizer.learning_rate=-1", "greater than 0"),
+        ("train.optimizer.learning_rate=nan", "finite"),
+        ("train.optimizer.name=sdg", "'sgd' or 'adamw'"),
         ("model.name=geq_digit", "'geq_digits'"),
         ("model.options.gama=1", "'gamma'"),
         ("data.name=digit", "'digits'"),
@@ -85,9 +86,9 @@ def test_bad_files_are_refused(tmp_path):
 
 
 def rates(settings, steps=100, per_epoch=10, **options):
-    optimiser = OptimiserSettings(learning_rate=2.0)
+    optimizer = OptimizerSettings(learning_rate=2.0)
     return [
-        learning_rate(settings, optimiser, k, steps_per_epoch=per_epoch, total_steps=steps)
+        learning_rate(settings, optimizer, k, steps_per_epoch=per_epoch, total_steps=steps)
         for k in range(steps)
     ]
 
@@ -121,12 +122,12 @@ def test_numbers_without_a_point_are_numbers(tmp_path):
     path.write_text(
         "model: {name: geq_digits, options: {solver: {name: anderson, tol: 1e-5}}}\n"
         "data: {name: digits}\n"
-        "train: {optimiser: {learning_rate: 5E-3}}\n"
+        "train: {optimizer: {learning_rate: 5E-3}}\n"
     )
-    recipe = load_recipe(path, ["model.options.gamma=1e-2", "train.optimiser.weight_decay=2e-4"])
+    recipe = load_recipe(path, ["model.options.gamma=1e-2", "train.optimizer.weight_decay=2e-4"])
     assert recipe.model.options["solver"]["tol"] == 1e-5
     assert recipe.model.options["gamma"] == 1e-2
-    assert recipe.train.optimiser.learning_rate == 5e-3
-    assert recipe.train.optimiser.weight_decay == 2e-4
+    assert recipe.train.optimizer.learning_rate == 5e-3
+    assert recipe.train.optimizer.weight_decay == 2e-4
     # What is no number is left alone.
     assert load_recipe(path, ["model.options.gamma=learned"]).model.options["gamma"] == "learned"

@@ -23,7 +23,7 @@ from opteq.training.checkpoint import load_checkpoint
 from opteq.training.folder import RunFolder, latest_run, locked, make_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
-from opteq.training.recipe import load_recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
@@ -47,11 +47,11 @@ def equal_states(one, other):
 VARIANTS = {
     "plain": (),
     "averaged": ("train.ema=0.9",),
-    "sgd": ("train.optimiser.name=sgd", "train.optimiser.nesterov=true", "train.clip=1.0"),
+    "sgd": ("train.optimizer.name=sgd", "train.optimizer.nesterov=true", "train.clip=1.0"),
     "adversarial": ("train.adversarial.steps=2",),
     "smoothed": ("train.loss.label_smoothing=0.1", "augment.rand_augment=1"),
     "jacobian": ("train.loss.jacobian=0.1",),
-    "regularised": ("train.loss.regularizer=squared_norm",),
+    "regularized": ("train.loss.regularizer=squared_norm",),
     "tolerance": ("train.solve.tolerance=1e-1", "train.solve.final_tolerance=1e-3"),
     "validated": ("data.validation=0.25",),
 }
@@ -131,7 +131,7 @@ def test_the_same_seed_repeats_and_another_does_not(tmp_path):
 def test_terms_of_the_loss_change_what_is_learnt(tmp_path):
     folders = {
         name: run(tmp_path, *VARIANTS[name], name=name)[0]
-        for name in ("plain", "adversarial", "smoothed", "jacobian", "regularised")
+        for name in ("plain", "adversarial", "smoothed", "jacobian", "regularized")
     }
     for name, folder in folders.items():
         assert name == "plain" or not equal_states(folders["plain"], folder)
@@ -325,7 +325,7 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
     def judged(self, images):
         found = evaluate(self, images)
         if images is self.choice_set:
-            accuracy = (0.2, 0.9, 0.5)[len(self.records)]
+            accuracy = (0.2, 0.9, 0.5)[len(self.state.records)]
             figures = found.figures() | {"accuracy": accuracy}
             return SimpleNamespace(figures=lambda: figures)
         return found
@@ -333,9 +333,9 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
     monkeypatch.setattr(Trainer, "evaluate", judged)
     whole, _ = run(tmp_path, *changes, name="whole")
     best = load_checkpoint(whole.best)
-    import opteq.training.loop as loop
+    import opteq.training.saving as saving
 
-    original, killed = loop.save_checkpoint, 0
+    original, killed = saving.save_checkpoint, 0
     for number in range(1, 7):
         count = 0
 
@@ -346,13 +346,13 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
                 raise KeyboardInterrupt
             original(path, tensors, facts)
 
-        monkeypatch.setattr(loop, "save_checkpoint", dying)
+        monkeypatch.setattr(saving, "save_checkpoint", dying)
         folder = RunFolder(tmp_path / f"killed-{number}")
         try:
             train(small(*changes), folder.path)
         except KeyboardInterrupt:
             killed += 1
-        monkeypatch.setattr(loop, "save_checkpoint", original)
+        monkeypatch.setattr(saving, "save_checkpoint", original)
         train(small(*changes), folder.path, resume=True)
         assert equal_states(whole, folder)
         found = load_checkpoint(folder.best)
@@ -399,7 +399,8 @@ def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
         for options in ({"resume": True}, {"force": True}):
             code = (
                 "import sys; from pathlib import Path; from opteq.training.session import train\n"
-                "from opteq.training.recipe import load_recipe; from opteq.errors import RunError\n"
+                "from opteq.training.recipe_files import load_recipe\n"
+                "from opteq.errors import RunError\n"
                 "recipe = load_recipe('geq_digits', ['data.limit_train=32'])\n"
                 f"try: train(recipe, Path(sys.argv[1]), **{options})\n"
                 "except RunError as error: print(error)"
@@ -487,7 +488,7 @@ def test_mixed_precision_does_something_and_learns(name, tmp_path):
 
 def test_weights_that_diverged_are_told(tmp_path):
     """Everything that can be said of a run that became NaN is said, and nothing is a traceback."""
-    folder, outcome = run(tmp_path, "train.optimiser.learning_rate=1e30", "train.epochs=1")
+    folder, outcome = run(tmp_path, "train.optimizer.learning_rate=1e30", "train.epochs=1")
     test = outcome.records[-1]["test"]
     assert math.isnan(test["loss"])
     assert math.isnan(test["residual"])

@@ -58,11 +58,11 @@ def trained(name: str) -> tuple[opteq.models.classifier.Network, Tensor, Tensor]
         model.image_shape = (1, 8, 8)
         images, labels = load_data("digits").train.read(torch.arange(512))
         images = images.float() / 255
-        optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
         for _ in range(40):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             functional.cross_entropy(model(images[:256]), labels[:256]).backward()
-            optimiser.step()
+            optimizer.step()
         _TRAINED[name] = precise(model), images.double(), labels
     return _TRAINED[name]
 

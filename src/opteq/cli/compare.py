@@ -22,7 +22,7 @@ def compare(
 ) -> None:
     """Train recipes side by side: one table, one report. Finished runs in the folder are not
     trained again, so a comparison that was stopped goes on when it is started again."""
-    from opteq.training.recipe import load_recipe
+    from opteq.training.recipe_files import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
     from opteq.report.comparison_page import comparison_table, write_comparison

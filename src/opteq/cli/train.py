@@ -52,7 +52,7 @@ def train(
         raise OptionError("--resume and --force contradict each other.", "Give one of them.")
     if force and run_dir is None:
         raise OptionError("--force replaces the run in --run-dir.", "Give --run-dir as well.")
-    from opteq.training.recipe import load_recipe
+    from opteq.training.recipe_files import load_recipe
 
     settings = None
     if recipe is not None or overrides or not resume:

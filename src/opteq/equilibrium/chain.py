@@ -27,7 +27,7 @@ class Chain(EquilibriumMap):
 
     The layer's input is the features g, from which each unit computes its own injection, once a
     solve. Contractive if every |W_l| <= 1 and one is below. `regularizer` puts a feature
-    regulariser inside the map, T(T_R(z)) [OptEq section 5.1]. Solves start at zero, or with
+    regularizer inside the map, T(T_R(z)) [OptEq section 5.1]. Solves start at zero, or with
     `start="features"` at g, as the paper has it.
     """
 

@@ -231,7 +231,7 @@ def require_finite(model: Network, path: Path) -> None:
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise RunError(
             f"The weights of {path} are not finite numbers: its training diverged.",
-            "Train again with a lower train.optimiser.learning_rate, or with train.clip.",
+            "Train again with a lower train.optimizer.learning_rate, or with train.clip.",
         )
 
 

@@ -48,12 +48,12 @@ class _NormCache:
 class WeightedOperator(LinearOperator):
     """Keeps `weight` within `norm_bound` by scaling it down when its norm is above.
 
-    The stored tensor `raw` is what the optimiser moves; `weight` is
+    The stored tensor `raw` is what the optimizer moves; `weight` is
 
         weight = raw * min(1, norm_bound / certain_norm(raw))
 
     where `certain_norm` is an upper bound that needs no state, so the bound holds after every
-    optimiser step, load or edit, and the gradient flows through the norm.
+    optimizer step, load or edit, and the gradient flows through the norm.
     """
 
     raw: Tensor

@@ -15,7 +15,7 @@ from opteq.papers.experiment import (
     Tiny,
     points,
 )
-from opteq.papers.opteq_regularisers import HSIC, inside, sam
+from opteq.papers.opteq_regularizers import HSIC, inside, sam
 
 _SECONDS = Column("epoch_seconds", "epoch s", 1)
 OPTEQ_T4 = Experiment(

@@ -12,7 +12,7 @@ from opteq.papers.mopteq_figures import MOPTEQ_FIGURES
 from opteq.papers.mopteq_tables import MOPTEQ_TABLES
 from opteq.papers.opteq_accuracy import OPTEQ_ACCURACY
 from opteq.papers.opteq_cost import OPTEQ_COST
-from opteq.papers.opteq_regularisers import OPTEQ_REGULARISERS
+from opteq.papers.opteq_regularizers import OPTEQ_REGULARISERS
 from opteq.papers.opteq_segmentation import OPTEQ_SEGMENTATION
 from opteq.papers.ours import OUR_EXPERIMENTS
 

@@ -31,7 +31,8 @@ from opteq.training.checkpoint import load_checkpoint
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
 from opteq.training.progress import Progress
-from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
 from opteq.training.state import require_same_data
 

@@ -9,7 +9,8 @@ import yaml
 
 from opteq.errors import OptionError, nearest
 from opteq.papers.experiment import Tiny
-from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
 
 _DIGITS = {
     "geq": "geq_digits",

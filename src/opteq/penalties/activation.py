@@ -108,7 +108,7 @@ def _refuse_unless_proximal(function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _refuse_trainable(function: Callable[[Tensor], Tensor]) -> None:
-    """What is sampled now may be steeper after a step of the optimiser."""
+    """What is sampled now may be steeper after a step of the optimizer."""
     if isinstance(function, nn.Module) and any(p.requires_grad for p in function.parameters()):
         raise NotProximalError(
             f"{type(function).__name__} has parameters, and nothing keeps its slope within [0, 1] "

@@ -1,4 +1,4 @@
-"""Feature regularisers: what an equilibrium should look like [OptEq section 5, tables 2 and 5].
+"""Feature regularizers: what an equilibrium should look like [OptEq section 5, tables 2 and 5].
 
 Each is used in three ways: inside the map (`InsideMap`, R* in the paper), to choose among
 equilibria (`opteq.solve.SAM`, R-dagger), or as an ordinary term of the training loss (call it).
@@ -22,7 +22,7 @@ Observations = Literal["positions", "batch"]
 
 
 class Regularizer(nn.Module, ABC):
-    """R(z), one number per sample (or one for the batch, for regularisers that compare samples)."""
+    """R(z), one number per sample (or one for the batch, for regularizers that compare samples)."""
 
     compares_samples = False
     """Whether R looks at several samples at once."""
@@ -220,7 +220,7 @@ class HSIC(_ChannelRegularizer):
 
 @strict_options
 class InsideMap(nn.Module):
-    """The operator T_R that puts a regulariser before a map, z = f(T_R(z)) [OptEq section 5.1].
+    """The operator T_R that puts a regularizer before a map, z = f(T_R(z)) [OptEq section 5.1].
 
     `form="gradient"`: T_R = z - weight grad R(z). With f = prox_phi the fixed point minimises
     phi + weight R exactly [theorem 4]. `form="prox"`: T_R = prox_{weight R}; the fixed point

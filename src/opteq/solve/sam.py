@@ -1,4 +1,4 @@
-"""SAM: among many equilibria, the one that a regulariser likes best [OptEq equations 9 and 11]."""
+"""SAM: among many equilibria, the one that a regularizer likes best [OptEq equations 9 and 11]."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class _SAM(Method):
 def _single(state: State) -> Tensor:
     if not isinstance(state, Tensor):
         raise OptionError(
-            "SAM regularises one tensor, and the state has several.",
+            "SAM regularizes one tensor, and the state has several.",
             "Use it with a map whose state is one tensor.",
         )
     return cast(Tensor, state)

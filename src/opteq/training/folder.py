@@ -14,7 +14,8 @@ from opteq.environment import environment
 from opteq.errors import RunError
 from opteq.files import write_atomically
 from opteq.training.checkpoint import FORMAT
-from opteq.training.recipe import Recipe, load_recipe
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
 
 RECIPE, ENVIRONMENT, METRICS = "recipe.yaml", "environment.json", "metrics.jsonl"
 LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"

@@ -44,7 +44,7 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         warnings.warn(
             f"{path} has weights that are not finite numbers: its training diverged. Lower "
-            "train.optimiser.learning_rate, or set train.clip.",
+            "train.optimizer.learning_rate, or set train.clip.",
             DataWarning,
             stacklevel=2,
         )

@@ -16,14 +16,13 @@ from torch import Tensor
 
 from opteq.attacks import Attack, projected_gradient
 from opteq.data.augment import Augment
-from opteq.data.batches import Skipped, evaluation_batches, read_batches, training_batches
-from opteq.data.dataset import Data, ImageSet, fingerprint
+from opteq.data.batches import evaluation_batches, read_batches, training_batches
+from opteq.data.dataset import Data, ImageSet
 from opteq.data.splits import held_out
-from opteq.errors import DataWarning, NotConvergedWarning, RunError
+from opteq.errors import NotConvergedWarning, RunError
 from opteq.models.network import Network
 from opteq.training.average import WeightAverage
 from opteq.training.build import build_model, set_tolerances, tolerances
-from opteq.training.checkpoint import load_checkpoint, save_checkpoint
 from opteq.training.distributed import share_batch_norm
 from opteq.training.folder import RunFolder
 from opteq.training.interrupt import Stop, stop_requested
@@ -31,16 +30,8 @@ from opteq.training.meter import Meter
 from opteq.training.objective import Objective
 from opteq.training.progress import Clock, Progress
 from opteq.training.recipe import Recipe
+from opteq.training.saving import Saver, TrainingState
 from opteq.training.schedule import learning_rate, tolerance
-from opteq.training.state import (
-    load_optimiser,
-    load_weights,
-    pack_model,
-    pack_optimiser,
-    require_resumable,
-    require_same_data,
-    unpack,
-)
 from opteq.training.tally import Tally, tally
 
 _EVALUATION_BATCH = 256
@@ -71,7 +62,7 @@ class Trainer:
         progress: Progress | None = None,
     ) -> None:
         self.recipe, self.settings, self.data = recipe, recipe.train, data
-        self.fabric, self.run = fabric, run
+        self.fabric = fabric
         self.progress = Progress() if progress is None else progress
         self.train_set, self.choice_set = data.train, None
         if recipe.data.validation:
@@ -82,28 +73,30 @@ class Trainer:
                 f"A batch of {self.batch_size} cannot be shared by {fabric.world_size} processes.",
                 "Set train.batch_size to a multiple of their number.",
             )
-        self.network = build_model(recipe, data)
+        network = build_model(recipe, data)
         if fabric.world_size > 1:
-            share_batch_norm(self.network)
-        self.model, self.optimiser = fabric.setup(self.network, _optimiser(recipe, self.network))
+            share_batch_norm(network)
+        self.model, optimizer = fabric.setup(network, _optimizer(recipe, network))
         self.model.mark_forward_method("run")
-        self.average = None
-        if self.settings.ema is not None:
-            self.average = WeightAverage(self.network, self.settings.ema)
+        ema = self.settings.ema
+        average = None if ema is None else WeightAverage(network, ema)
+        self.state = TrainingState(network, optimizer, average)
+        self.saver = Saver(run, recipe, data, writes=fabric.is_global_zero)
         self.augment = Augment(recipe.augment, segmentation=data.task == "segmentation")
         self.objective = Objective(self.settings.loss)
         self.steps_per_epoch = len(self.train_set) // self.batch_size
         self.total_steps = self.settings.epochs * self.steps_per_epoch
         if self.settings.steps is not None:
             self.total_steps = min(self.total_steps, self.settings.steps)
-        self.fingerprint = fingerprint(data)
-        self.step = 0
-        self.records: list[dict[str, Any]] = []
-        self.best = float("-inf")
-        self.skipped = Skipped()
-        # What an interrupted epoch had summed up, and how long it had taken.
-        self.sums: list[float] | None = None
-        self.seconds = 0.0
+
+    @property
+    def finished(self) -> bool:
+        """Whether every step is taken."""
+        return self.state.step >= self.total_steps
+
+    def resume(self) -> None:
+        """Go on where the run's last checkpoint was written; from the start if there is none."""
+        self.saver.resume(self.state)
 
     def train(self) -> TrainingResult:
         """Train to the end, or until the user stops it."""
@@ -114,15 +107,16 @@ class Trainer:
             # The share of unconverged samples is shown all the time.
             warnings.simplefilter("ignore", NotConvergedWarning)
             try:
-                while finished and self.step < self.total_steps:
+                while finished and not self.finished:
                     finished = self._epoch(stop, clock, refresh)
             finally:
                 self.progress.end()
-        return TrainingResult(self.network, self.records, finished, len(self.skipped))
+        state = self.state
+        return TrainingResult(state.network, state.records, finished, len(state.skipped))
 
     def _begin(self) -> None:
         title = (
-            f"{self.recipe.model.name} ({self.network.count_parameters():,} parameters) on "
+            f"{self.recipe.model.name} ({self.state.network.count_parameters():,} parameters) on "
             f"{self.data.name}: {len(self.train_set):,} images to train, {len(self.data.test):,} "
             f"to test, {self.fabric.world_size} x {self.fabric.device.type}"
         )
@@ -132,36 +126,37 @@ class Trainer:
 
     def _epoch(self, stop: Stop, clock: Clock, refresh: Clock) -> bool:
         """One epoch, or what is left of it; False if the user stopped it."""
-        epoch, offset = divmod(self.step, self.steps_per_epoch)
-        meter = Meter(self.fabric.device, self.sums)
+        epoch, offset = divmod(self.state.step, self.steps_per_epoch)
+        meter = Meter(self.fabric.device, self.state.sums)
         last = min(self.total_steps, (epoch + 1) * self.steps_per_epoch)
         begun, before = time.monotonic(), meter.images
         self.model.train()
         for x, labels in self._training_batches(epoch, offset):
-            if self.step >= last:
+            if self.state.step >= last:
                 break
             # A batch of which no file can be decoded is passed over, and counts all the same:
             # everything random follows from the step.
             if self.recipe.data.undecodable == "stop" or not self._any(len(x) == 0):
                 self._train_step(x, labels, meter)
-            self.step += 1
+            self.state.step += 1
             if self.fabric.is_global_zero and refresh.rings():
                 figures = meter.figures()
                 rate = (meter.images - before) / max(1e-9, time.monotonic() - begun)
                 figures["images_per_second"] = rate * self.fabric.world_size
-                self.progress.step(epoch, self.step - epoch * self.steps_per_epoch, figures)
+                self.progress.step(epoch, self.state.step - epoch * self.steps_per_epoch, figures)
             asked = self._any(stop.asked)
-            if self.step < last and (asked or self._any(clock.rings())):
+            if self.state.step < last and (asked or self._any(clock.rings())):
                 now = time.monotonic()
-                self.seconds, begun, before = self.seconds + now - begun, now, meter.images
-                self.sums = self._total(meter.sums).tolist()
-                self._save()
+                self.state.seconds += now - begun
+                begun, before = now, meter.images
+                self.state.sums = self._total(meter.sums).tolist()
+                self.saver.save(self.state, finished=False)
                 if asked:
                     return False
-        self.seconds += time.monotonic() - begun
+        self.state.seconds += time.monotonic() - begun
         meter.sums = self._total(meter.sums)
         self._end_epoch(epoch, meter)
-        return self.step >= self.total_steps or not self._any(stop.asked)
+        return self.finished or not self._any(stop.asked)
 
     def _training_batches(self, epoch: int, offset: int) -> Iterator[tuple[Tensor, Tensor]]:
         batches = training_batches(
@@ -183,75 +178,72 @@ class Trainer:
             device=self.fabric.device,
             workers=self.recipe.data.workers,
             undecodable=self.recipe.data.undecodable,
-            skipped=self.skipped,
+            skipped=self.state.skipped,
             keep_empty=keep_empty,
         )
 
     def _train_step(self, x: Tensor, labels: Tensor, meter: Meter) -> None:
-        seed_step(self.recipe.seed, self.step, self.fabric.global_rank)
+        seed_step(self.recipe.seed, self.state.step, self.fabric.global_rank)
         settings = self.settings
         rate = learning_rate(
             settings.schedule,
-            settings.optimiser,
-            self.step,
+            settings.optimizer,
+            self.state.step,
             steps_per_epoch=self.steps_per_epoch,
             total_steps=self.total_steps,
         )
-        for group in self.optimiser.param_groups:
+        for group in self.state.optimizer.param_groups:
             group["lr"] = rate
-        set_tolerances(self.network, tolerance(settings.solve, self.step, self.total_steps))
+        network = self.state.network
+        set_tolerances(network, tolerance(settings.solve, self.state.step, self.total_steps))
         x, labels = self.augment(x, labels)
-        x = x.to(self.network.pixel_mean.dtype)
+        x = x.to(network.pixel_mean.dtype)
         if settings.adversarial is not None:
             chosen = settings.adversarial
             attack = Attack(chosen.epsilon, steps=chosen.steps, step_size=chosen.step_size)
             x = projected_gradient(cast(Network, self.model), x, labels, attack)
-        self.optimiser.zero_grad()
+        self.state.optimizer.zero_grad()
         # Fabric brings its precision to forward() alone, and on one device to nothing else.
         with self.fabric.autocast():
             output = self.model.run(x)
         fit, loss = self.objective(output, labels)
         self.fabric.backward(loss)
         if settings.clip is not None:
-            self.fabric.clip_gradients(self.model, self.optimiser, max_norm=settings.clip)
-        self.optimiser.step()
-        if self.average is not None:
-            self.average.update(self.network)
+            self.fabric.clip_gradients(self.model, self.state.optimizer, max_norm=settings.clip)
+        self.state.optimizer.step()
+        if self.state.average is not None:
+            self.state.average.update(self.state.network)
         meter.see(fit, output, labels)
 
     def _end_epoch(self, epoch: int, meter: Meter) -> None:
         record: dict[str, Any] = {
             "epoch": epoch + 1,
-            "step": self.step,
+            "step": self.state.step,
             "train": meter.figures(),
-            "learning_rate": self.optimiser.param_groups[0]["lr"],
-            "seconds": self.seconds,
-            "images_per_second": meter.images / max(1e-9, self.seconds),
+            "learning_rate": self.state.optimizer.param_groups[0]["lr"],
+            "seconds": self.state.seconds,
+            "images_per_second": meter.images / max(1e-9, self.state.seconds),
         }
-        over = self.step >= self.total_steps
-        if over or (epoch + 1) % self.settings.evaluate_every == 0:
+        if self.finished or (epoch + 1) % self.settings.evaluate_every == 0:
             with self._for_evaluation():
                 record["test"] = self.evaluate(self.data.test).figures()
                 if self.choice_set is not None:
                     record["validation"] = self.evaluate(self.choice_set).figures()
-        if len(self.skipped):
-            record["skipped_files"] = len(self.skipped)
-        self.records.append(record)
-        self.sums, self.seconds = None, 0.0
-        # The best first: if the run is killed between the two files, this epoch is trained again
-        # from the last one, to the same weights.
-        self._keep_best(record)
-        self._save()
+        if len(self.state.skipped):
+            record["skipped_files"] = len(self.state.skipped)
+        self.state.records.append(record)
+        self.state.sums, self.state.seconds = None, 0.0
+        self.saver.keep_best(self.state, finished=self.finished)
+        self.saver.save(self.state, finished=self.finished)
+        self.saver.write_metrics(self.state)
         if self.fabric.is_global_zero:
-            if self.run is not None:
-                self.run.write_metrics(self.records)
             self.progress.epoch(record)
 
     def evaluate(self, images: ImageSet) -> Tally:
         """Every image once, shared by all processes."""
         size, rank = self.fabric.world_size, self.fabric.global_rank
         batches = evaluation_batches(len(images), _EVALUATION_BATCH, rank=rank, world=size)
-        found = tally(self.network, self._read(images, batches), len(self.data.classes))
+        found = tally(self.state.network, self._read(images, batches), len(self.data.classes))
         if size == 1:
             return found
         numbers = self._total(found.numbers().to(self.fabric.device))
@@ -260,14 +252,15 @@ class Trainer:
     @contextmanager
     def _for_evaluation(self) -> Iterator[None]:
         """Averaged weights if there are any, and the tolerance of evaluation."""
-        averaged = nullcontext() if self.average is None else self.average.applied(self.network)
-        before = tolerances(self.network)
+        network, average = self.state.network, self.state.average
+        averaged = nullcontext() if average is None else average.applied(network)
+        before = tolerances(network)
         with averaged:
-            set_tolerances(self.network, self.settings.solve.evaluation_tolerance)
+            set_tolerances(network, self.settings.solve.evaluation_tolerance)
             try:
                 yield
             finally:
-                set_tolerances(self.network, before)
+                set_tolerances(network, before)
 
     def _any(self, here: bool) -> bool:
         """Whether it is so in any process."""
@@ -281,113 +274,6 @@ class Trainer:
             return here
         return cast(Tensor, self.fabric.all_reduce(here, reduce_op="sum"))
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "model": self.recipe.model.model_dump(mode="json"),
-            "classes": list(self.data.classes),
-            "shape": list(self.data.shape),
-            "data": self.fingerprint,
-            "tolerance": self.settings.solve.evaluation_tolerance,
-            "step": self.step,
-            "finished": self.step >= self.total_steps,
-            "records": self.records,
-        }
-
-    def _save(self) -> None:
-        if self.run is None or not self.fabric.is_global_zero:
-            return
-        tensors, numbers = pack_optimiser(self.optimiser, self.network)
-        tensors |= pack_model(self.network.state_dict())
-        if self.average is not None:
-            tensors |= {f"average/{name}": value for name, value in self.average.values.items()}
-        facts = self._facts() | {
-            "sums": self.sums,
-            "seconds": self.seconds,
-            "updates": 0 if self.average is None else self.average.updates,
-            "optimiser": numbers,
-            "skipped": sorted(self.skipped.paths),
-        }
-        save_checkpoint(self.run.last, tensors, facts)
-
-    def _keep_best(self, record: dict[str, Any]) -> None:
-        """The weights of the epoch that did best on the images kept back; where none are kept
-        back, choosing would be choosing on the test images, so those of the last epoch."""
-        score = self._score(record)
-        if score <= self.best:
-            return
-        self.best = score
-        if self.run is not None and self.fabric.is_global_zero:
-            source = self.network.state_dict() if self.average is None else self.average.values
-            save_checkpoint(self.run.best, pack_model(source), self._facts())
-
-    def _score(self, record: dict[str, Any]) -> float:
-        if self.choice_set is None:
-            return float(record["epoch"])
-        return record["validation"]["accuracy"] if "validation" in record else float("-inf")
-
-    def resume(self) -> None:
-        """Go on where the run's last checkpoint was written; from the start if there is none."""
-        assert self.run is not None
-        if self.fabric.is_global_zero:
-            self.run.tidy()
-        if not self.run.last.is_file():
-            return
-        tensors, facts = load_checkpoint(self.run.last)
-        require_resumable(facts, self.run.last)
-        require_same_data(facts, self.data, self.run.last)
-        if facts["classes"] != list(self.data.classes):
-            raise RunError(
-                f"{self.run.last} was trained on other classes than {self.data.name} has.",
-                "Use the data the run was made with.",
-            )
-        load_weights(self.network, tensors, self.run.last)
-        load_optimiser(self.optimiser, self.network, tensors, facts["optimiser"])
-        averaged = unpack("average/", tensors)
-        if bool(averaged) != (self.average is not None):
-            raise RunError(
-                f"{self.run.last} was trained {'with' if averaged else 'without'} train.ema, and "
-                "its recipe says otherwise now.",
-                "Undo the change of recipe.yaml, or start a new run.",
-            )
-        if self.average is not None:
-            self.average.load(averaged, facts["updates"])
-        self.step, self.records = facts["step"], facts["records"]
-        self.seconds = facts["seconds"]
-        self.sums = facts["sums"] if self.fabric.is_global_zero else None
-        self.skipped.paths.update(facts["skipped"])
-        self.best = max((self._score(record) for record in self.records), default=self.best)
-        if self.fabric.is_global_zero:
-            self.run.write_metrics(self.records)
-            if self.records and not self._best_is_there():
-                self._replace_best()
-
-    def _best_is_there(self) -> bool:
-        """Whether the best checkpoint has the weights of the best epoch; or of one that was tested
-        after the last checkpoint, and will be again."""
-        assert self.run is not None
-        try:
-            facts = load_checkpoint(self.run.best)[1]
-        except RunError:
-            return False
-        scores = [self._score(record) for record in facts["records"]]
-        return bool(scores) and scores[-1] == max(scores) >= self.best
-
-    def _replace_best(self) -> None:
-        """The best checkpoint is missing, damaged or of another epoch: if the last epoch was the
-        best, its weights are here. Otherwise they are lost, and the best is what follows."""
-        assert self.run is not None
-        lost = self._score(self.records[-1]) < self.best or self.sums is not None
-        if lost:
-            warnings.warn(
-                f"{self.run.best} is missing, damaged or not that of the best epoch, whose weights "
-                "are kept nowhere else. The best epoch is chosen anew from here on.",
-                DataWarning,
-                stacklevel=2,
-            )
-        self.best = float("-inf")
-        if self.sums is None:
-            self._keep_best(self.records[-1])
-
 
 def seed_step(seed: int, step: int, rank: int) -> None:
     """Set every generator from the step alone."""
@@ -397,8 +283,8 @@ def seed_step(seed: int, step: int, rank: int) -> None:
     random.seed(value)
 
 
-def _optimiser(recipe: Recipe, model: Network) -> torch.optim.Optimizer:
-    settings = recipe.train.optimiser
+def _optimizer(recipe: Recipe, model: Network) -> torch.optim.Optimizer:
+    settings = recipe.train.optimizer
     if settings.name == "adamw":
         return torch.optim.AdamW(
             model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay

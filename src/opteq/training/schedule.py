@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from opteq.training.recipe import OptimiserSettings, ScheduleSettings, SolveSettings
+from opteq.training.recipe import OptimizerSettings, ScheduleSettings, SolveSettings
 
 
 def learning_rate(
     settings: ScheduleSettings,
-    optimiser: OptimiserSettings,
+    optimizer: OptimizerSettings,
     step: int,
     *,
     steps_per_epoch: int,
@@ -18,8 +18,8 @@ def learning_rate(
     """The learning rate of a step, counted from 0."""
     warmup = round(settings.warmup_epochs * steps_per_epoch)
     if step < warmup:
-        return optimiser.learning_rate * (step + 1) / warmup
-    return optimiser.learning_rate * _factor(settings, step, steps_per_epoch, total_steps, warmup)
+        return optimizer.learning_rate * (step + 1) / warmup
+    return optimizer.learning_rate * _factor(settings, step, steps_per_epoch, total_steps, warmup)
 
 
 def _factor(

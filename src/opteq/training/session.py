@@ -83,7 +83,7 @@ def train(
             if not resume:
                 new_run(run_dir, recipe, force=force)
         run = RunFolder(cast(Path, fabric.broadcast(run_dir)))
-        trainer.run = run
+        trainer.saver.run = run
         if resume:
             trainer.resume()
         trainer.progress = with_loggers(progress or Progress(), loggers, run.path, recipe)

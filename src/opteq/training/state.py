@@ -56,7 +56,8 @@ def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None
 
 def require_resumable(facts: dict[str, Any], path: Path) -> None:
     """Refuse a checkpoint that training cannot go on from."""
-    kinds = {"optimiser": dict, "sums": (list, type(None)), "seconds": (int, float), "updates": int}
+    facts.setdefault("optimizer", facts.get("optimiser"))  # The name it had once.
+    kinds = {"optimizer": dict, "sums": (list, type(None)), "seconds": (int, float), "updates": int}
     for key, kind in {**kinds, "skipped": list}.items():
         if key not in facts or not isinstance(facts[key], kind):
             raise RunError(
@@ -74,42 +75,43 @@ def require_same_data(facts: dict[str, Any], data: Data, path: Path) -> None:
         )
 
 
-def pack_optimiser(
-    optimiser: torch.optim.Optimizer, model: Network
+def pack_optimizer(
+    optimizer: torch.optim.Optimizer, model: Network
 ) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
-    """The tensors and the numbers that an optimiser remembers of each parameter."""
+    """The tensors and the numbers that an optimizer remembers of each parameter."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, dict[str, Any]] = {}
-    for parameter, state in optimiser.state.items():
+    for parameter, state in optimizer.state.items():
         name = names[id(parameter)]
         for key, value in state.items():
             if isinstance(value, Tensor):
-                tensors[f"optimiser/{key}/{name}"] = value
+                tensors[f"optimizer/{key}/{name}"] = value
             elif value is not None:
                 numbers.setdefault(name, {})[key] = value
     return tensors, numbers
 
 
-def load_optimiser(
-    optimiser: torch.optim.Optimizer,
+def load_optimizer(
+    optimizer: torch.optim.Optimizer,
     model: Network,
     tensors: dict[str, Tensor],
     numbers: dict[str, dict[str, Any]],
 ) -> None:
-    """The reverse of `pack_optimiser`."""
+    """The reverse of `pack_optimizer`."""
     parameters = dict(model.named_parameters())
-    for name, tensor in unpack("optimiser/", tensors).items():
+    known = unpack("optimizer/", tensors) | unpack("optimiser/", tensors)  # The name it had once.
+    for name, tensor in known.items():
         key, _, parameter = name.partition("/")
         target = parameters.get(parameter)
         if target is None or (tensor.ndim and tensor.shape != target.shape):
             raise RunError(
-                f"The optimiser's state of {parameter!r} does not fit the model.",
+                f"The optimizer's state of {parameter!r} does not fit the model.",
                 "The checkpoint was edited: start a new run.",
             )
         # Step counters stay on the CPU.
         placed = tensor.to(target.device) if tensor.ndim else tensor
-        optimiser.state[target][key] = placed
+        optimizer.state[target][key] = placed
     for parameter, values in numbers.items():
         if parameter in parameters:
-            optimiser.state[parameters[parameter]].update(values)
+            optimizer.state[parameters[parameter]].update(values)

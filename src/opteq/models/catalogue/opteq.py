@@ -10,7 +10,7 @@ OPTEQ = "Optimization Induced Equilibrium Networks"
 
 _DEEP = (
     "State of 30 channels, W and U both 3x3; this fits both counts of the paper within 3%.",
-    "alpha 0.8, for which the paper reports its best results without regularisers.",
+    "alpha 0.8, for which the paper reports its best results without regularizers.",
     "Solves start at zero; the equilibrium is unique, so the start does not matter.",
 )
 _IMAGENET = (

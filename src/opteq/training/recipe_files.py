@@ -1,0 +1,202 @@
+"""Recipes from files: found by name, extended, changed, checked."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opteq.errors import OpteqError, RecipeError, RenamedWarning, UnknownOptionError, nearest
+from opteq.settings import settings_from
+from opteq.training.recipe import Recipe
+from opteq.training.summaries import protocol_paths, recipe_paths
+
+
+def load_recipe(
+    source: str | Path | Recipe,
+    overrides: Sequence[str] = (),
+    *,
+    changes: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """A recipe by name or from a file, with overrides such as "train.epochs=5", or changes such as
+    {"train": {"epochs": 5}}.
+
+    >>> load_recipe("geq_digits", changes={"train": {"epochs": 5}}).train.epochs
+    5
+    """
+    if isinstance(source, Recipe):
+        path, values = Path(source.name), source.model_dump(mode="json")
+    else:
+        path = _find(source)
+        values = {"name": path.stem, **_read_whole(path)}
+    for override in overrides:
+        _apply(values, override)
+    _merge(values, changes or {})
+    _rename(values)
+    recipe = settings_from(Recipe, values, f"The recipe {path.stem}")
+    _check(recipe)
+    return recipe
+
+
+def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Put changes into values, group by group."""
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            _merge(values[key], value)
+        else:
+            values[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _find(source: str | Path) -> Path:
+    path = Path(source)
+    if path.suffix not in (".yaml", ".yml"):
+        known = recipe_paths()
+        if str(source) not in known:
+            raise RecipeError(f"There is no recipe {str(source)!r}.", nearest(str(source), known))
+        return known[str(source)]
+    return path
+
+
+def _read_whole(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A recipe with what it `extends`: a file beside it, a protocol or another recipe by name. What
+    a recipe says of itself (its name, summary, reference and choices) is not handed on."""
+    values = _read(path)
+    parent = values.pop("extends", None)
+    if parent is None:
+        return values
+    source = _parent(path, str(parent))
+    if source in (path, *below):
+        chain = " -> ".join(step.stem for step in (*below, path, source))
+        raise RecipeError(f"Recipes extend each other: {chain}.", "Let one of them stand alone.")
+    inherited = _read_whole(source, (*below, path))
+    whole = {key: value for key, value in inherited.items() if key not in _OF_ITS_OWN}
+    _merge(whole, values)
+    return whole
+
+
+def _parent(path: Path, name: str) -> Path:
+    known = {**recipe_paths(), **protocol_paths()}
+    beside = path.parent / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
+    if beside.is_file():
+        return beside
+    if name not in known:
+        raise RecipeError(
+            f"{path.name} extends {name!r}, and there is no such recipe.", nearest(name, known)
+        )
+    return known[name]
+
+
+_OF_ITS_OWN = ("name", "summary", "reference", "chosen")
+# Keys that had another name once: (group, old, new).
+_RENAMED = (("train", "optimiser", "optimizer"),)
+
+
+def _rename(values: dict[str, Any]) -> None:
+    """Old names of keys still work, and are told of once."""
+    for group, old, new in _RENAMED:
+        inner = values.get(group)
+        if isinstance(inner, dict) and old in inner:
+            given = inner.pop(old)
+            if isinstance(inner.get(new), dict) and isinstance(given, dict):
+                _merge(inner[new], given)
+            else:
+                inner[new] = given
+            warnings.warn(
+                f"{group}.{old} is called {group}.{new} now; the old name still works.",
+                RenamedWarning,
+                stacklevel=3,
+            )
+
+
+# PyYAML lets through what dates, numbers and deep nesting raise.
+_NOT_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, AttributeError)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3, without a point, as text; here it is a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise RecipeError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
+    except _NOT_YAML as error:
+        line = " ".join(str(error).split())[:160]
+        raise RecipeError(f"{path} is not YAML: {line}.", "Correct the file.") from None
+    if not isinstance(values, dict):
+        raise RecipeError(f"{path} is not a mapping.", "A recipe has keys such as model and data.")
+    return values
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    """Set one value, e.g. "train.epochs=5"; the value is YAML."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"--set {override!r} has no value.", "Write --set key=value.")
+    *groups, last = key.strip().split(".")
+    target = values
+    for group in groups:
+        inner = target.setdefault(group, {})
+        if inner is None:
+            inner = target[group] = {}
+        if not isinstance(inner, dict):
+            raise RecipeError(f"--set {key}: {group} is a value, not a group.", "Check the key.")
+        target = inner
+    try:
+        target[last] = yaml.load(text, _Loader)
+    except _NOT_YAML:
+        short = text if len(text) <= 60 else f"{text[:60]}..."
+        raise RecipeError(f"--set {key}: {short!r} is not a value.", "Quote it.") from None
+
+
+def _check(recipe: Recipe) -> None:
+    """What no single value shows: names that must exist, values that contradict each other."""
+    from opteq.data.catalogue import NAMED
+    from opteq.models.registry import entry, options_of
+
+    try:
+        found = entry(recipe.model.name)
+        if recipe.data.name not in NAMED:
+            raise UnknownOptionError(
+                f"There is no dataset {recipe.data.name!r}.", nearest(recipe.data.name, NAMED)
+            )
+    except OpteqError as error:
+        raise RecipeError(f"The recipe {recipe.name}: {error.problem}", error.remedy) from None
+    known = options_of(found.name)
+    for option in recipe.model.options:
+        if option not in known:
+            raise RecipeError(
+                f"The recipe {recipe.name}: {found.name} has no option {option!r}.",
+                nearest(option, known),
+            )
+    schedule, train = recipe.train.schedule, recipe.train
+    if schedule.name == "step" and not schedule.milestones and schedule.every is None:
+        _refuse(recipe, "train.schedule=step has no milestones", "Give milestones or every.")
+    if schedule.name != "step" and (schedule.milestones or schedule.every):
+        _refuse(
+            recipe,
+            f"train.schedule has milestones but is {schedule.name!r}",
+            "Give name: step, or leave them out.",
+        )
+    if schedule.warmup_epochs > train.epochs:
+        _refuse(recipe, "warm-up is longer than the training", "Lower warmup_epochs.")
+    if train.solve.final_tolerance and not train.solve.tolerance:
+        _refuse(recipe, "train.solve.final_tolerance has no start", "Give tolerance too.")
+    if train.optimizer.nesterov and not train.optimizer.momentum:
+        _refuse(recipe, "nesterov needs momentum", "Give a momentum above 0.")
+
+
+def _refuse(recipe: Recipe, problem: str, remedy: str) -> None:
+    raise RecipeError(f"The recipe {recipe.name}: {problem}.", remedy)

@@ -1,0 +1,173 @@
+"""Checkpoints of a training: its last state, to go on from, and its best weights.
+
+The best is written before the last: if the run is killed between the two files, the epoch is
+trained again from the last one, to the same weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from opteq.data.batches import Skipped
+from opteq.data.dataset import Data, fingerprint
+from opteq.errors import DataWarning, RunError
+from opteq.models.network import Network
+from opteq.training.average import WeightAverage
+from opteq.training.checkpoint import load_checkpoint, save_checkpoint
+from opteq.training.folder import RunFolder
+from opteq.training.recipe import Recipe
+from opteq.training.state import (
+    load_optimizer,
+    load_weights,
+    pack_model,
+    pack_optimizer,
+    require_resumable,
+    require_same_data,
+    unpack,
+)
+
+
+@dataclass
+class TrainingState:
+    """Everything that a training goes on from."""
+
+    network: Network
+    optimizer: torch.optim.Optimizer
+    average: WeightAverage | None
+    step: int = 0
+    records: list[dict[str, Any]] = field(default_factory=list)
+    """One for each finished epoch."""
+    skipped: Skipped = field(default_factory=Skipped)
+    """Files that could not be decoded."""
+    sums: list[float] | None = None
+    """What an epoch that was interrupted had summed up."""
+    seconds: float = 0.0
+    """How long it had taken."""
+
+
+class Saver:
+    """Writes the state of a training into its run folder, and reads it back. Of several processes
+    one `writes`."""
+
+    def __init__(self, run: RunFolder | None, recipe: Recipe, data: Data, *, writes: bool) -> None:
+        self.run, self.recipe, self.data, self.writes = run, recipe, data, writes
+        self.fingerprint = fingerprint(data)
+        self.best = float("-inf")
+
+    def save(self, state: TrainingState, *, finished: bool) -> None:
+        """The last checkpoint, and the metrics of all finished epochs."""
+        if self.run is None or not self.writes:
+            return
+        tensors, numbers = pack_optimizer(state.optimizer, state.network)
+        tensors |= pack_model(state.network.state_dict())
+        if state.average is not None:
+            tensors |= {f"average/{name}": value for name, value in state.average.values.items()}
+        facts = self._facts(state, finished) | {
+            "sums": state.sums,
+            "seconds": state.seconds,
+            "updates": 0 if state.average is None else state.average.updates,
+            "optimizer": numbers,
+            "skipped": sorted(state.skipped.paths),
+        }
+        save_checkpoint(self.run.last, tensors, facts)
+
+    def keep_best(self, state: TrainingState, *, finished: bool) -> None:
+        """The weights of the epoch that did best on the images kept back; where none are kept
+        back, choosing would be choosing on the test images, so those of the last epoch."""
+        score = self._score(state.records[-1])
+        if score <= self.best:
+            return
+        self.best = score
+        if self.run is not None and self.writes:
+            average = state.average
+            source = state.network.state_dict() if average is None else average.values
+            save_checkpoint(self.run.best, pack_model(source), self._facts(state, finished))
+
+    def write_metrics(self, state: TrainingState) -> None:
+        """One line per epoch, for people and scripts."""
+        if self.run is not None and self.writes:
+            self.run.write_metrics(state.records)
+
+    def resume(self, state: TrainingState) -> None:
+        """Go on where the last checkpoint was written; from the start if there is none."""
+        assert self.run is not None
+        if self.writes:
+            self.run.tidy()
+        if not self.run.last.is_file():
+            return
+        tensors, facts = load_checkpoint(self.run.last)
+        require_resumable(facts, self.run.last)
+        require_same_data(facts, self.data, self.run.last)
+        if facts["classes"] != list(self.data.classes):
+            raise RunError(
+                f"{self.run.last} was trained on other classes than {self.data.name} has.",
+                "Use the data the run was made with.",
+            )
+        load_weights(state.network, tensors, self.run.last)
+        load_optimizer(state.optimizer, state.network, tensors, facts["optimizer"])
+        averaged = unpack("average/", tensors)
+        if bool(averaged) != (state.average is not None):
+            raise RunError(
+                f"{self.run.last} was trained {'with' if averaged else 'without'} train.ema, and "
+                "its recipe says otherwise now.",
+                "Undo the change of recipe.yaml, or start a new run.",
+            )
+        if state.average is not None:
+            state.average.load(averaged, facts["updates"])
+        state.step, state.records = facts["step"], facts["records"]
+        state.seconds = facts["seconds"]
+        state.sums = facts["sums"] if self.writes else None
+        state.skipped.paths.update(facts["skipped"])
+        self.best = max((self._score(record) for record in state.records), default=self.best)
+        if self.writes:
+            self.write_metrics(state)
+            if state.records and not self._best_is_there():
+                self._replace_best(state, finished=facts["finished"])
+
+    def _facts(self, state: TrainingState, finished: bool) -> dict[str, Any]:
+        return {
+            "model": self.recipe.model.model_dump(mode="json"),
+            "classes": list(self.data.classes),
+            "shape": list(self.data.shape),
+            "data": self.fingerprint,
+            "tolerance": self.recipe.train.solve.evaluation_tolerance,
+            "step": state.step,
+            "finished": finished,
+            "records": state.records,
+        }
+
+    def _score(self, record: dict[str, Any]) -> float:
+        if not self.recipe.data.validation:
+            return float(record["epoch"])
+        return record["validation"]["accuracy"] if "validation" in record else float("-inf")
+
+    def _best_is_there(self) -> bool:
+        """Whether the best checkpoint has the weights of the best epoch; or of one that was tested
+        after the last checkpoint, and will be again."""
+        assert self.run is not None
+        try:
+            facts = load_checkpoint(self.run.best)[1]
+        except RunError:
+            return False
+        scores = [self._score(record) for record in facts["records"]]
+        return bool(scores) and scores[-1] == max(scores) >= self.best
+
+    def _replace_best(self, state: TrainingState, *, finished: bool) -> None:
+        """The best checkpoint is missing, damaged or of another epoch: if the last epoch was the
+        best, its weights are here. Otherwise they are lost, and the best is what follows."""
+        assert self.run is not None
+        lost = self._score(state.records[-1]) < self.best or state.sums is not None
+        if lost:
+            warnings.warn(
+                f"{self.run.best} is missing, damaged or not that of the best epoch, whose weights "
+                "are kept nowhere else. The best epoch is chosen anew from here on.",
+                DataWarning,
+                stacklevel=2,
+            )
+        self.best = float("-inf")
+        if state.sums is None:
+            self.keep_best(state, finished=finished)
