@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,15 +83,48 @@ def test_public_names_exist(package):
         assert name in module.__all__
 
 
+LOOK_UP = re.compile(r"opteq\.(\w+)[\w.]*(:\w+)?")
+
+
+def rooms_used(tree: ast.Module) -> Iterator[str]:
+    """The rooms that a file imports from, or names in a string as if to import from."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "opteq":
+            yield from (alias.name for alias in node.names if alias.name != "__version__")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opteq."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            yield from (name[1] if len(name) > 1 else "cli" for name in names if name[0] == "opteq")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = LOOK_UP.fullmatch(node.value.strip("."))
+            if found:
+                yield found.group(1)
+
+
 def test_imports_point_one_way():
+    """Look-ups by string and `import opteq`, which could be anything, included."""
+    seen = 0
     for path in ROOT.rglob("*.py"):
         room = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if room == "__init__":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opteq."):
-                source = node.module.split(".")[1]
-                assert FLOW.index(source) <= FLOW.index(room), f"{path} imports {node.module}"
+        for source in rooms_used(ast.parse(path.read_text())):
+            seen += 1
+            assert FLOW.index(source) <= FLOW.index(room), f"{path} uses {source}"
+    assert seen > 1000
+
+
+def test_upward_imports_would_be_seen():
+    for line in (
+        "import opteq",
+        "import opteq.cli.app",
+        "from opteq import workflow",
+        "from opteq.theory import certificate",
+        "HOME = 'opteq.theory.claim:Claim'",
+        "f(f'opteq.models.{name}')",
+    ):
+        assert max(FLOW.index(room) for room in rooms_used(ast.parse(line))) > FLOW.index("layer")
 
 
 def test_the_map_for_contributors_is_the_tree():

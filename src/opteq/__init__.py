@@ -11,11 +11,14 @@ __all__ = [
     "Problem",
     "__version__",
     "certificate",
+    "certify",
+    "compare",
     "create_model",
     "evaluate",
     "list_models",
     "load",
     "load_recipe",
+    "predict",
     "reproduce",
     "train",
 ]
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from opteq.theory import certificate
     from opteq.training.load import load
     from opteq.training.recipe_files import load_recipe
-    from opteq.workflow import evaluate, reproduce, train
+    from opteq.workflow import certify, compare, evaluate, predict, reproduce, train
 
 # Torch takes seconds to import: it is loaded by the first name that needs it.
 _HOMES = {
@@ -38,9 +41,9 @@ _HOMES = {
     "list_models": "opteq.models.registry",
     "load": "opteq.training.load",
     "load_recipe": "opteq.training.recipe_files",
-    "evaluate": "opteq.workflow",
-    "reproduce": "opteq.workflow",
-    "train": "opteq.workflow",
+    **dict.fromkeys(
+        ("certify", "compare", "evaluate", "predict", "reproduce", "train"), "opteq.workflow"
+    ),
 }
 
 

@@ -89,6 +89,10 @@ class NotConvergedError(OpteqError, RuntimeError):
         return type(self), (self.problem, self.remedy, self.solution)
 
 
+class StoppedError(OpteqError, RuntimeError):
+    """Work that the user stopped, and that was saved."""
+
+
 class NotConvergedWarning(UserWarning):
     """A solve that failed under `on_failure="warn"`."""
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,22 +15,46 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Table:
-    """Cells ready to be printed."""
+    """Cells ready to be printed. In a notebook it shows as a table."""
 
     title: str
     header: tuple[str, ...]
-    rows: list[list[str]]
+    rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """As GitHub shows tables, aligned for people who read the source."""
+        """As GitHub shows tables, aligned for people who read the source.
+
+        >>> print(Table("", ("name", "value"), [["a", "1"]]).markdown())
+        | name | value |
+        |------|-------|
+        | a    | 1     |
+        """
         cells = [[c.replace("|", "\\|") for c in row] for row in (self.header, *self.rows)]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
-        lines = [
-            "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
-            for row in cells
-        ]
-        lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+        padded = _padded(cells)
+        lines = [f"| {' | '.join(row)} |" for row in padded]
+        lines.insert(1, "|" + "|".join("-" * (len(cell) + 2) for cell in padded[0]) + "|")
         return "\n".join(lines)
+
+    def plain(self) -> str:
+        """In columns, for a terminal."""
+        lines = ["  ".join(row).rstrip() for row in _padded((self.header, *self.rows))]
+        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+    def csv(self) -> bytes:
+        """For spreadsheets and scripts."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows(self.rows)
+        return buffer.getvalue().encode()
+
+    def _repr_markdown_(self) -> str:
+        return f"{self.title}\n\n{self.markdown()}" if self.title else self.markdown()
+
+
+def _padded(cells: Sequence[Sequence[str]]) -> list[list[str]]:
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return [[c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in cells]
 
 
 @dataclass(frozen=True)

@@ -12,24 +12,23 @@ from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import under_attack
 from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
-from opteq.papers.experiment import (
+from opteq.papers.engine.experiment import Row, Tiny
+from opteq.papers.engine.reproduction import Plan, recipes_of, reproduce, run_folder
+from opteq.papers.engine.results import Results
+from opteq.papers.engine.small_scale import FAMILIES, tiny_recipe
+from opteq.papers.engine.verdicts import (
     NO_ONCE,
     NOT_SEEN,
     OPEN,
     SEEN,
     WITHIN,
     YES_ONCE,
-    Results,
-    Row,
-    Tiny,
     above,
     every,
     peaks_inside,
     points,
 )
 from opteq.papers.registry import EXPERIMENTS, experiment
-from opteq.papers.run import Plan, recipes_of, reproduce, run_folder
-from opteq.papers.tiny import FAMILIES, tiny_recipe
 from opteq.report.pictures import write_picture
 from opteq.report.reproduction_page import write_reproduction
 from opteq.theory import stretch
@@ -82,9 +81,9 @@ def quick_attacks(monkeypatch):
     def short(model, x, labels, radii, *, steps):
         return survivors(model, x, labels, radii, steps=2)
 
-    monkeypatch.setattr("opteq.papers.measures.under_attack", few)
-    monkeypatch.setattr("opteq.papers.measures.survivors", short)
-    monkeypatch.setattr("opteq.papers.measures.stretch", partial(stretch, rounds=2))
+    monkeypatch.setattr("opteq.papers.engine.measures.under_attack", few)
+    monkeypatch.setattr("opteq.papers.engine.measures.survivors", short)
+    monkeypatch.setattr("opteq.papers.engine.measures.stretch", partial(stretch, rounds=2))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +153,8 @@ def test_runs_end_to_end(name, shared, tmp_path):
     assert set(rows) == {row.label for row in some(name).at("tiny")}
     assert "LIMITED to 4 test images" in found.protocol
     assert len(found.verdicts) == len(experiment(name).claims)
-    path = write_reproduction(found, f"opteq reproduce {name}")
+    write_reproduction(found, f"opteq reproduce {name}")
+    path = found.page
     text = path.read_text()
     assert f"    opteq reproduce {name}" in text
     for key in found.pictures:

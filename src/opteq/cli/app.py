@@ -20,7 +20,7 @@ from opteq.cli import (
     train,
 )
 from opteq.cli.allocator import keep_freed_memory
-from opteq.errors import OpteqError
+from opteq.errors import OpteqError, StoppedError
 
 _show = warnings.showwarning
 app = typer.Typer(
@@ -49,6 +49,8 @@ def main() -> None:
     warnings.showwarning = _warn
     try:
         app()
+    except StoppedError as error:
+        _fail(f"{error.problem} {error.remedy}", code=130)
     except OpteqError as error:
         _fail(f"{error.problem} {error.remedy}")
     except KeyboardInterrupt:

@@ -25,24 +25,9 @@ def compare(
     from opteq.training.recipe_files import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]
-    from opteq.report.comparison_page import comparison_table, write_comparison
-    from opteq.report.run_page import write_report
-    from opteq.training.comparison import run_comparison
-    from opteq.training.progress import progress_for
+    from opteq import workflow
 
+    found = workflow.compare(loaded, seeds=seeds, output=output, data_dir=data_dir)
     console = new_console()
-    rows = run_comparison(
-        loaded,
-        seeds=seeds,
-        output=output,
-        data_dir=data_dir,
-        progress=lambda: progress_for(console),
-        report=write_report,
-        announce=lambda text: console.print(text),
-    )
-    if rows is None:
-        console.print("Stopped and saved. Give the same command to go on.")
-        raise typer.Exit(130)
-    write_comparison(rows, output)
-    console.print(comparison_table(rows))
-    console.print(f"report: {output / 'report.html'}")
+    console.print(str(found))
+    console.print(f"report: {found.report}")

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
 
 
 def new_console(*, stderr: bool = False) -> Console:
-    """Text as it is: names of folders and classes may hold what rich would take for markup, and
-    lines are for pipes as much as for terminals."""
-    from rich.console import Console
+    """A console that is made only when a command has something to print."""
+    from opteq.training.progress import new_console
 
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    return new_console(stderr=stderr)

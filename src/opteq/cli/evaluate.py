@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from opteq.cli.console import new_console
-from opteq.cli.options import DataDir, Run
+from opteq.cli.options import Checkpoint, DataDir, Run
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from opteq.evaluation.evaluate import Evaluation
 
 
 def evaluate(
@@ -20,7 +25,7 @@ def evaluate(
             "May be repeated."
         ),
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="best or last.")] = "best",
+    checkpoint: Checkpoint = "best",
     data_dir: DataDir = None,
     limit: Annotated[int | None, typer.Option(help="Only so many test images.", min=1)] = None,
     adaptive: Annotated[
@@ -32,10 +37,10 @@ def evaluate(
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
     from rich.table import Table
 
-    from opteq.evaluation.evaluate import evaluate_run
+    from opteq import workflow
 
     with new_console(stderr=True).status("") as status:
-        found = evaluate_run(
+        found = workflow.evaluate(
             run,
             checkpoint=checkpoint,
             data_dir=data_dir,
@@ -55,24 +60,13 @@ def evaluate(
     console.print(table)
     if len(found.classes) <= 20:
         console.print(_confusion(found))
-    if found.reliability is not None:
-        from opteq.report.calibration import write_reliability
-
-        path = write_reliability(found.reliability, run)
-        console.print(f"reliability diagram: {path}")
     for part in found.tables:
-        text = f"\n{part.title}\n{part.markdown()}"
-        console.print(text)
-    if found.pictures:
-        from opteq.report.pictures import write_picture
-
-        for name, picture in found.pictures.items():
-            target = run / "evaluate" / f"{name}.png"
-            write_picture(picture, target)
-            console.print(f"picture: {target}")
+        console.print(f"\n{part.title}\n{part.markdown()}")
+    for path in found.files:
+        console.print(f"picture: {path}")
 
 
-def _confusion(found):
+def _confusion(found: Evaluation) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -18,4 +18,5 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a value of the recipe: train.epochs=5. May be repeated."),
 ]
+Checkpoint = Annotated[str, typer.Option(help="best or last.")]
 Run = Annotated[Path, typer.Argument(help="The folder of a run.")]

@@ -17,16 +17,14 @@ def predict(
 ) -> None:
     """Classify your own images with a trained model."""
     from opteq.errors import DataError
-    from opteq.evaluation.predict import predict_files
+    from opteq.workflow.predict import each_prediction
 
     failed = 0
-    for path, answer in predict_files(run, images, top=top):
+    for path, answer in each_prediction(run, images, top=top):
         if isinstance(answer, DataError):
             failed += 1
             typer.echo(f"{path}: {answer.problem}", err=True)
             continue
-        words = ", ".join(f"{name} {100 * p:.1f}%" for name, p in answer.classes)
-        note = "" if answer.converged else "  (not all equilibria converged)"
-        typer.echo(f"{path}: {words}{note}")
+        typer.echo(f"{path}: {answer}")
     if failed:
         raise typer.Exit(2)

@@ -49,37 +49,21 @@ def reproduce(
     for name in ids:
         if name not in TITLES:
             raise UnknownOptionError(f"There is no experiment {name!r}.", nearest(name, TITLES))
-    from opteq.papers.registry import experiment
-    from opteq.papers.run import Plan, StoppedError, recipes_of
-    from opteq.papers.run import reproduce as run
-    from opteq.report.reproduction_page import write_reproduction
-    from opteq.training.progress import progress_for
+    from opteq.workflow.reproduce import planned
+    from opteq.workflow.reproduce import reproduce as run
 
-    def plan(name: str) -> Plan:
-        return Plan(
-            name,
-            scale,  # type: ignore[arg-type]
-            seeds,
-            output,
-            data,
-            data_dir,
-            tuple(overrides or ()),
-            limit,
-        )
-
+    settings = {
+        "scale": scale,
+        "seeds": seeds,
+        "output": output,
+        "data": data,
+        "data_dir": data_dir,
+        "limit": limit,
+        "overrides": overrides or (),
+    }
     for name in ids:
-        recipes_of(experiment(name), plan(name))
+        planned(name, **settings)
     for name in ids:
-        try:
-            found = run(
-                experiment(name),
-                plan(name),
-                announce=lambda text: console.print(text),
-                progress=lambda: progress_for(console),
-            )
-        except StoppedError:
-            console.print("Stopped and saved. Give the same command to go on.")
-            raise typer.Exit(130) from None
-        path = write_reproduction(found, " ".join(["opteq", *sys.argv[1:]]))
+        found = run(name, **settings, command=" ".join(["opteq", *sys.argv[1:]]))
         console.print(f"\n{found}")
-        console.print(f"\npage, table and pictures: {path}")
+        console.print(f"\npage, table and pictures: {found.page}")

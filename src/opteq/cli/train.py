@@ -63,7 +63,6 @@ def train(
             "Leave out --set, or start a new run.",
         )
     from opteq import workflow
-    from opteq.training.progress import Progress, progress_for
 
     console = new_console()
     run = workflow.train(
@@ -76,7 +75,7 @@ def train(
         devices=int(devices) if devices != "auto" else "auto",
         nodes=nodes,
         loggers=logger or (),
-        progress=Progress() if quiet else progress_for(console),
+        quiet=quiet,
     )
     if run.skipped:
         console.print(f"{run.skipped} files could not be decoded and were left out.")

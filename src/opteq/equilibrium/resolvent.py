@@ -70,8 +70,8 @@ class _TorusInverse(Inverse):
     def __init__(self, modulus: float, A: Conv2d, B: Conv2d, step: float, shape: Shape) -> None:
         blocks = [_blocks(operator, shape) for operator in (A, B)]
         inverse = torch.linalg.inv(_system(modulus, blocks[0], blocks[1], step))
-        half = A.weight.dtype == torch.float64
-        self.inverse = inverse if half else inverse.to(torch.complex64)
+        double = A.weight.dtype == torch.float64
+        self.inverse = inverse if double else inverse.to(torch.complex64)
 
     def __call__(self, v: Tensor) -> Tensor:
         spectrum = torch.fft.rfft2(v.to(self.inverse.real.dtype))

@@ -58,6 +58,8 @@ class Evaluation:
     reliability: Reliability | None = None
     tables: list[Table] = field(default_factory=list)
     pictures: dict[str, Picture] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    """Pictures that were written."""
 
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, to be printed."""
@@ -74,6 +76,11 @@ class Evaluation:
         rows = [f"{name:{width}}  {value}" for name, value in self.lines()]
         tables = [f"\n{table.title}\n{table.markdown()}" for table in self.tables]
         return "\n".join([self.protocol, *rows, *tables])
+
+    def _repr_markdown_(self) -> str:
+        figures = Table("", ("figure", "value"), [list(line) for line in self.lines()])
+        tables = [f"**{table.title}**\n\n{table.markdown()}" for table in self.tables]
+        return "\n\n".join([self.protocol, figures.markdown(), *tables])
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -115,20 +122,51 @@ def evaluate_run(
     adaptive: bool = False,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
-    """Test a run on the test images of its recipe; if `adaptive`, also with steps only where they
-    can change the class (see `opteq.evaluation.adaptive`)."""
-    for name in suites:
-        if name not in SUITES:
-            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, SUITES))
+    """Test a run on the test images of its recipe; see `evaluate_model`."""
+    require_suites(suites)
     model, data, _ = load_run(path, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     recipe = RunFolder(path).recipe
+    return evaluate_model(
+        model,
+        data,
+        what=f"{recipe.model.name}, {checkpoint} checkpoint of {path}",
+        split=recipe.data.split,
+        seed=recipe.seed,
+        folder=path / "evaluate",
+        limit=limit,
+        suites=suites,
+        adaptive=adaptive,
+        progress=progress,
+    )
+
+
+def require_suites(names: Sequence[str]) -> None:
+    """Refuse names of suites that do not exist."""
+    for name in names:
+        if name not in SUITES:
+            raise UnknownOptionError(f"There is no suite {name!r}.", nearest(name, SUITES))
+
+
+def evaluate_model(
+    model: Network,
+    data: Data,
+    *,
+    what: str,
+    folder: Path,
+    split: str = "standard",
+    seed: int | None = None,
+    limit: int | None = None,
+    suites: Sequence[str] = ("accuracy",),
+    adaptive: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Evaluation:
+    """Test a model on test images; if `adaptive`, also with steps only where they can change the
+    class (see `opteq.evaluation.adaptive`). `folder` keeps what takes long to compute."""
+    require_suites(suites)
     test = limited(data.test, limit)
     found = on_test_images(model, data, limit)
     part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"
-    protocol = (
-        f"{recipe.model.name}, {checkpoint} checkpoint of {path}, {data.name} "
-        f"({recipe.data.split} split), {part} test images, seed {recipe.seed}"
-    )
+    protocol = f"{what}, {data.name} ({split} split), {part} test images"
     figures = found.figures()
     bins = None
     if "calibration" in suites:
@@ -137,7 +175,7 @@ def evaluate_run(
     if adaptive:
         figures |= _adaptive_figures(model, data, limit)
     evaluation = Evaluation(
-        protocol,
+        protocol if seed is None else f"{protocol}, seed {seed}",
         figures,
         found.confusion.long().tolist(),
         data.classes,
@@ -146,10 +184,10 @@ def evaluate_run(
     )
     chosen = [MORE[name] for name in suites if name in MORE]
     if chosen:
-        require_finite(model, path)
+        require_finite(model, what)
     if chosen and data.task == "segmentation":
         raise OptionError("These suites are for classifiers.", "Leave --suite out.")
-    subject = Subject(model, data, limit, path / "evaluate", _weights_key(model), progress)
+    subject = Subject(model, data, limit, folder, _weights_key(model), progress)
     for suite in chosen:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConvergedWarning)
@@ -226,11 +264,11 @@ def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str
     }
 
 
-def require_finite(model: Network, path: Path) -> None:
+def require_finite(model: Network, what: object) -> None:
     """Nothing can be attacked, explained or certified of a run that became NaN."""
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise RunError(
-            f"The weights of {path} are not finite numbers: its training diverged.",
+            f"The weights of {what} are not finite numbers: its training diverged.",
             "Train again with a lower train.optimizer.learning_rate, or with train.clip.",
         )
 

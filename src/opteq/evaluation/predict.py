@@ -14,7 +14,6 @@ from torch.nn import functional
 from opteq.data.dataset import decode
 from opteq.errors import DataError, NotConvergedWarning, OptionError
 from opteq.models.network import Network
-from opteq.training.load import load
 
 
 class Prediction(NamedTuple):
@@ -23,12 +22,15 @@ class Prediction(NamedTuple):
     classes: list[tuple[str, float]]
     converged: bool
 
+    def __str__(self) -> str:
+        words = ", ".join(f"{name} {100 * p:.1f}%" for name, p in self.classes)
+        return words if self.converged else f"{words}  (not all equilibria converged)"
+
 
 def predict_files(
-    run: Path, paths: Sequence[Path], *, top: int = 3
+    model: Network, paths: Sequence[Path], *, top: int = 3
 ) -> Iterator[tuple[Path, Prediction | DataError]]:
     """The likeliest classes of each file, or why it could not be read."""
-    model = load(run)
     for path in paths:
         try:
             x = read_for(model, path)

@@ -95,8 +95,8 @@ def deep_opteq(
     )
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if certified:
-        widths = (in_channels, channels, classes)
-        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
+        ends = (in_channels, channels, classes)
+        return bounded_classifier(body, ends, reductions, head_grid, head_norm)
     if extractor is None:
         stem: nn.Module = Stem(
             in_channels, channels, reductions=reductions, single=True, early=early_reduction

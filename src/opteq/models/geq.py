@@ -89,8 +89,8 @@ def geq(
         layers.append(Equilibrium(problem, solver=solver, gradient=gradient))
     body = Parallel(injections, layers, sides, common_side=min(sides))
     if certified:
-        widths = (in_channels, channels, classes)
-        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
+        ends = (in_channels, channels, classes)
+        return bounded_classifier(body, ends, reductions, head_grid, head_norm)
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     if task == "segmentation":
         return Segmenter(stem, body, channels, classes)

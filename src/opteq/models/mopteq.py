@@ -79,8 +79,8 @@ def mopteq(
     )
     body = Single(layer, channels=channels, parts=len(sides), fusion=fusion)
     if certified:
-        widths = (in_channels, channels, classes)
-        return bounded_classifier(body, widths, reductions, head_grid, head_norm)
+        ends = (in_channels, channels, classes)
+        return bounded_classifier(body, ends, reductions, head_grid, head_norm)
     stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
     head = PooledHead(body.out_channels, classes, head_grid)
     return Classifier(stem, body, body.out_channels, classes, head=head)

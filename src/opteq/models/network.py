@@ -105,11 +105,11 @@ class Classifier(Network):
 
 
 def bounded_classifier(
-    body: Body, widths: tuple[int, int, int], reductions: int, head_grid: int, head_norm: float
+    body: Body, ends: tuple[int, int, int], reductions: int, head_grid: int, head_norm: float
 ) -> Classifier:
-    """The body between a stem and a head of known constants, without normalisation. `widths` are
-    those of images, features and logits."""
-    in_channels, channels, classes = widths
+    """The body between a stem and a head of known constants, without normalisation. `ends` are
+    the channels of images, features and logits."""
+    in_channels, channels, classes = ends
     stem = BoundedStem(in_channels, channels, reductions=reductions)
     head = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
     return Classifier(stem, body, channels, classes, head=head, norm=nn.Identity())

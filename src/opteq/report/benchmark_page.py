@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import platform
@@ -13,32 +12,25 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 
 from opteq.environment import environment
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
+from opteq.exhibits import Table
 from opteq.files import write_atomically
 from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, new_figure
 
-_HEADER = ("setting", "contender", "ms", "evaluations", "residual", "note")
 _COLOURS = (ACCENT, SECOND, THIRD, MUTED, "#7d5ba6", "#b8c0c8")
 
 
 def outcome_text(benchmark: Benchmark, outcome: Outcome) -> str:
     """As Markdown: the measurements, and what they say about the targets."""
     lines = [f"## {benchmark.id}: {benchmark.title}", "", benchmark.protocol, ""]
-    lines += _markdown(_HEADER, _cells(outcome))
-    lines += ["", *_markdown(("finding", "value", "target", ""), _findings(outcome.findings)), ""]
+    lines += [_measurements(outcome).markdown(), "", _findings(outcome.findings).markdown(), ""]
     return "\n".join(lines)
 
 
 def write_outcome(benchmark: Benchmark, outcome: Outcome, output: Path) -> None:
     """ID.csv and ID.png."""
     output.mkdir(parents=True, exist_ok=True)
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_HEADER)
-    writer.writerows(_cells(outcome))
-    writer.writerow([])
-    writer.writerow(("finding", "value", "target", "met"))
-    writer.writerows(_findings(outcome.findings))
-    write_atomically(output / f"{benchmark.id}.csv", buffer.getvalue().encode())
+    content = b"\n".join([_measurements(outcome).csv(), _findings(outcome.findings).csv()])
+    write_atomically(output / f"{benchmark.id}.csv", content)
     picture = io.BytesIO()
     figure = _curves(outcome) if outcome.curves else _bars(outcome)
     figure.suptitle(benchmark.title, fontsize=11)
@@ -71,8 +63,8 @@ def _processor() -> str:
     return names[0] if names else "unknown processor"
 
 
-def _cells(outcome: Outcome) -> list[tuple[str, ...]]:
-    return [
+def _measurements(outcome: Outcome) -> Table:
+    rows = [
         (
             m.setting,
             m.contender,
@@ -83,22 +75,13 @@ def _cells(outcome: Outcome) -> list[tuple[str, ...]]:
         )
         for m in outcome.measurements
     ]
+    return Table("", ("setting", "contender", "ms", "evaluations", "residual", "note"), rows)
 
 
-def _findings(findings: list[Finding]) -> list[tuple[str, ...]]:
+def _findings(findings: list[Finding]) -> Table:
     words = {True: "met", False: "MISSED", None: ""}
-    return [(f.claim, f"{f.value:.3g}", f.target, words[f.met]) for f in findings]
-
-
-def _markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    cells = [header, *rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
-        for line in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    return lines
+    rows = [(f.claim, f"{f.value:.3g}", f.target, words[f.met]) for f in findings]
+    return Table("", ("finding", "value", "target", "met"), rows)
 
 
 def _bars(outcome: Outcome) -> Any:

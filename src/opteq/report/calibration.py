@@ -10,8 +10,8 @@ from opteq.files import write_atomically
 from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
 
 
-def write_reliability(found: Reliability, run: Path) -> Path:
-    """RUN/evaluate/reliability.png: accuracy against confidence, and how many samples there are."""
+def write_reliability(found: Reliability, path: Path) -> None:
+    """Accuracy against confidence, and how many samples there are."""
     bins = len(found.count)
     count = found.count.cpu().numpy()
     filled = count > 0
@@ -30,7 +30,5 @@ def write_reliability(found: Reliability, run: Path) -> Path:
     right.set_title("Where samples are", fontsize=9)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
-    folder = run / "evaluate"
-    folder.mkdir(exist_ok=True)
-    write_atomically(folder / "reliability.png", picture.getvalue())
-    return folder / "reliability.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, picture.getvalue())

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import date
-from pathlib import Path
 
 from opteq.environment import environment
 from opteq.files import write_atomically
 from opteq.papers.catalogue import TITLES
-from opteq.papers.run import Reproduction
+from opteq.papers.engine.reproduction import Reproduction
 from opteq.report.pictures import write_picture
 
 
-def write_reproduction(found: Reproduction, command: str) -> Path:
-    """OUTPUT/ID.md, OUTPUT/ID.csv, OUTPUT/ID-*.png; returns the Markdown file."""
+def write_reproduction(found: Reproduction, command: str) -> None:
+    """OUTPUT/ID.md, OUTPUT/ID.csv, OUTPUT/ID-*.png."""
     plan = found.plan
     name = plan.id
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(found.table.header)
-    writer.writerows(found.table.rows)
     plan.output.mkdir(parents=True, exist_ok=True)
-    write_atomically(plan.output / f"{name}.csv", buffer.getvalue().encode())
+    write_atomically(plan.output / f"{name}.csv", found.table.csv())
     pictures = {}
     for key, picture in found.pictures.items():
         pictures[key] = f"{name}-{key}.png"
         write_picture(picture, plan.output / pictures[key])
-    path = plan.output / f"{name}.md"
-    write_atomically(path, (markdown(found, command, pictures) + "\n").encode())
-    return path
+    write_atomically(found.page, (markdown(found, command, pictures) + "\n").encode())
 
 
 def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str:

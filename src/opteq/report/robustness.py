@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from pathlib import Path
 
 import numpy as np
 
+from opteq.exhibits import Table
 from opteq.files import write_atomically
 from opteq.report.page import ACCENT, SECOND, new_figure
 from opteq.theory.robustness import RobustAccuracy
 
 
-def robust_lines(found: RobustAccuracy) -> list[str]:
+def robust_text(found: RobustAccuracy) -> str:
     """As Markdown."""
     lines = [
         f"Lipschitz constant {found.lipschitz:.4g} (attacks reached {found.stretch:.3g}), clean "
         f"accuracy {100 * found.clean:.1f}%, median certified radius {found.median_radius:.3g}",
         *([_unsolved(found)] if found.unsolved else []),
         "",
-        "| radius | certified % | under attack % |",
-        "|--------|-------------|----------------|",
+        _table(found).markdown(),
     ]
-    rows = zip(found.radii, found.certified, found.attacked, strict=True)
-    return lines + [f"| {r:<6g} | {100 * a:11.1f} | {100 * b:14.1f} |" for r, a, b in rows]
+    return "\n".join(lines)
+
+
+def _table(found: RobustAccuracy) -> Table:
+    rows = [
+        (f"{radius:g}", f"{100 * certified:.1f}", f"{100 * attacked:.1f}")
+        for radius, certified, attacked in zip(
+            found.radii, found.certified, found.attacked, strict=True
+        )
+    ]
+    return Table("", ("radius", "certified %", "under attack %"), rows)
 
 
 def _unsolved(found: RobustAccuracy) -> str:
@@ -38,12 +46,14 @@ def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     """RUN/certify/accuracy.csv and .png; returns the folder."""
     folder = run / "certify"
     folder.mkdir(exist_ok=True)
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("radius", "certified", "attacked"))
-    writer.writerow((0.0, found.clean, found.clean))
-    writer.writerows(zip(found.radii, found.certified, found.attacked, strict=True))
-    write_atomically(folder / "accuracy.csv", buffer.getvalue().encode())
+    points = zip(
+        (0.0, *found.radii),
+        (found.clean, *found.certified),
+        (found.clean, *found.attacked),
+        strict=True,
+    )
+    table = Table("", ("radius", "certified", "attacked"), [[str(x) for x in p] for p in points])
+    write_atomically(folder / "accuracy.csv", table.csv())
     figure, axes = new_figure(5.6, 3.2)
     axis = axes[0, 0]
     radii = [0.0, *found.radii]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from opteq.exhibits import Table
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -32,8 +34,8 @@ class Certificate:
     lipschitz: float
     claims: tuple[Claim, ...] = field(default=())
 
-    def __str__(self) -> str:
-        header = ("claim", "value", "condition", "holds", "reference")
+    def table(self) -> Table:
+        """Every claim with its number and the condition it rests on."""
         rows = [
             (
                 c.name,
@@ -44,9 +46,10 @@ class Certificate:
             )
             for c in self.claims
         ]
-        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-        lines = [
-            "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
-            for row in (header, *rows)
-        ]
-        return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+        return Table("", ("claim", "value", "condition", "holds", "reference"), rows)
+
+    def __str__(self) -> str:
+        return self.table().plain()
+
+    def _repr_markdown_(self) -> str:
+        return self.table().markdown()

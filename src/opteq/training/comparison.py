@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ import torch
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
+from opteq.environment import environment
 from opteq.errors import OptionError, RunError
+from opteq.exhibits import Table
 from opteq.training.build import shaped_model
 from opteq.training.checkpoint import load_checkpoint
 from opteq.training.folder import RunFolder
@@ -38,6 +41,80 @@ class Contender:
         return [test[figure] for test in self.tests if figure in test]
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Recipes side by side. It prints as a table with its protocol."""
+
+    contenders: list[Contender]
+    output: Path
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.output / "report.html"
+
+    def table(self) -> Table:
+        """A row for each recipe."""
+        first = self.contenders[0]
+        return Table("", _HEADER, [_cells(one, first) for one in self.contenders])
+
+    def protocol(self) -> str:
+        """What was trained on what, and by which command."""
+        recipe, tests = self.contenders[0].recipe, self.contenders[0].tests
+        data, found = recipe.data, environment()
+        limit = f"{data.limit_train:,} training images" if data.limit_train else "all images"
+        return (
+            f"{data.name}, {limit}, {tests[0]['images']:,} test images, "
+            f"{recipe.train.epochs} epochs, {len(tests)} seeds; threads: {found['threads']}; "
+            f"command: {found['command']}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([self.table().markdown(), "", self.protocol(), COMPARISON_NOTE])
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+COMPARISON_NOTE = (
+    "Test figures of the last epoch, mean +- standard deviation over seeds. Time is that of the "
+    "fastest training epoch, relative to the first row; solver steps are those of the test."
+)
+_HEADER = (
+    "recipe",
+    "parameters",
+    "accuracy %",
+    "each seed",
+    "loss",
+    "epoch s",
+    "relative time",
+    "solver steps",
+    "not converged %",
+)
+
+
+def _cells(row: Contender, first: Contender) -> list[str]:
+    accuracy = [100 * value for value in row.values("accuracy")]
+    seconds = min(row.seconds)
+    steps, bad = row.values("steps"), row.values("unconverged")
+    return [
+        row.recipe.name,
+        f"{row.parameters:,}",
+        _mean(accuracy, 2),
+        " / ".join(f"{value:.2f}" for value in accuracy),
+        _mean(row.values("loss"), 4),
+        f"{seconds:.1f}",
+        f"{seconds / min(first.seconds):.2f}",
+        f"{statistics.mean(steps):.1f}" if steps else "-",
+        f"{100 * statistics.mean(bad):.2f}" if bad else "-",
+    ]
+
+
+def _mean(values: list[float], digits: int) -> str:
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} +- {statistics.stdev(values):.{digits}f}"
+
+
 def run_comparison(
     recipes: Sequence[Recipe],
     *,
@@ -47,7 +124,7 @@ def run_comparison(
     progress: Callable[[], Progress],
     announce: Callable[[str], None],
     report: Report | None = None,
-) -> list[Contender] | None:
+) -> Comparison | None:
     """Train what is not trained yet; None if the user stopped it. Seeds go in the outer loop, so
     that recipes are measured under the same conditions."""
     names = [recipe.name for recipe in recipes]
@@ -86,7 +163,7 @@ def run_comparison(
             if not outcome.finished:
                 return None
             records[recipe.name].append(outcome.records)
-    return [_row(recipe, records[recipe.name], output) for recipe in recipes]
+    return Comparison([_row(recipe, records[recipe.name], output) for recipe in recipes], output)
 
 
 def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Contender:

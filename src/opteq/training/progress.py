@@ -112,6 +112,12 @@ def short(figures: dict[str, Any]) -> str:
     return " ".join(words)
 
 
+def new_console(*, stderr: bool = False) -> Console:
+    """Text as it is: names of folders and classes may hold what rich would take for markup, and
+    lines are for pipes as much as for terminals."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
 class Clock:
     """True when some time has passed since it was last true."""
 

@@ -93,10 +93,11 @@ def _parent(path: Path, name: str) -> Path:
 _OF_ITS_OWN = ("name", "summary", "reference", "chosen")
 # Keys that had another name once: (group, old, new).
 _RENAMED = (("train", "optimiser", "optimizer"),)
+_TOLD: set[tuple[str, str]] = set()
 
 
 def _rename(values: dict[str, Any]) -> None:
-    """Old names of keys still work, and are told of once."""
+    """Old names of keys still work; each is mentioned once."""
     for group, old, new in _RENAMED:
         inner = values.get(group)
         if isinstance(inner, dict) and old in inner:
@@ -105,11 +106,13 @@ def _rename(values: dict[str, Any]) -> None:
                 _merge(inner[new], given)
             else:
                 inner[new] = given
-            warnings.warn(
-                f"{group}.{old} is called {group}.{new} now; the old name still works.",
-                RenamedWarning,
-                stacklevel=3,
-            )
+            if (group, old) not in _TOLD:
+                _TOLD.add((group, old))
+                warnings.warn(
+                    f"{group}.{old} is called {group}.{new} now; the old name still works.",
+                    RenamedWarning,
+                    stacklevel=3,
+                )
 
 
 # PyYAML lets through what dates, numbers and deep nesting raise.

@@ -3,73 +3,65 @@
 from __future__ import annotations
 
 from opteq.attacks import Attack
-from opteq.papers import measures
-from opteq.papers.controls import GATE_OFF, GEQ, MOPTEQ_ONCE, equilibrium_claim, published
-from opteq.papers.experiment import (
+from opteq.papers.engine import measures
+from opteq.papers.engine.controls import GATE_OFF, GEQ, MOPTEQ_ONCE, equilibrium_claim
+from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
     STEPS,
-    Claim,
     Column,
     Experiment,
     Row,
     Tiny,
-    above,
-    below,
-    points,
 )
+from opteq.papers.engine.verdicts import Statement, above, below, points
 
 _PE = {"perturbation": 0.1}
 
 MOPTEQ_T1 = Experiment(
     rows=(
-        Row("Neural ODE", Tiny("ode"), "neural_ode_cifar10", published(53.7)),
-        Row(
-            "augmented Neural ODE", Tiny("augmented_ode"), "augmented_ode_cifar10", published(60.6)
-        ),
-        Row("monotone DEQ", Tiny("monotone"), "monotone_cifar10_854k", published(82.5)),
-        Row("deep OptEq", Tiny("deep"), "opteq_alpha08", published(87.4)),
+        Row("Neural ODE", Tiny("ode"), "neural_ode_cifar10"),
+        Row("augmented Neural ODE", Tiny("augmented_ode"), "augmented_ode_cifar10"),
+        Row("monotone DEQ", Tiny("monotone"), "monotone_cifar10_854k"),
+        Row("deep OptEq", Tiny("deep"), "opteq_alpha08"),
         Row(
             "POptEq, average",
             Tiny("mopteq", {"coupling": "none", "fusion": "average"}),
             "popteq_cifar10_small_average",
-            published(87.4),
         ),
         Row(
             "POptEq, sum",
             Tiny("mopteq", {"coupling": "none", "fusion": "sum"}),
             "popteq_cifar10_small",
-            published(88.4),
         ),
         Row(
             "POptEq, convolution",
             Tiny("mopteq", {"coupling": "none", "fusion": "conv"}),
             "popteq_cifar10_small_conv",
-            published(88.9),
         ),
-        Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small", published(89.1)),
-        Row("MOptEq, PE", Tiny("mopteq", _PE), "mopteq_cifar10_small_pe", published(89.5)),
-        Row("ResNet", Tiny("resnet"), "resnet18_cifar10", published(92.9)),
-        Row("monotone DEQ, tiers", Tiny("tiers"), "monotone_tiers_cifar10_1m", published(89.7)),
-        Row("MDEQ", Tiny("mdeq"), "mdeq_cifar10_small", published(92.6)),
-        Row("MOptEq 0.48M", None, "mopteq_cifar10_480k", published(92.9)),
-        Row("MOptEq 1.9M", None, "mopteq_cifar10_2m", published(94.0)),
-        Row("MOptEq 8.1M", None, "mopteq_cifar10_8m", published(94.6)),
+        Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small"),
+        Row("MOptEq, PE", Tiny("mopteq", _PE), "mopteq_cifar10_small_pe"),
+        Row("ResNet", Tiny("resnet"), "resnet18_cifar10", {"accuracy": 92.9}),
+        Row("monotone DEQ, tiers", Tiny("tiers"), "monotone_tiers_cifar10_1m"),
+        Row("MDEQ", Tiny("mdeq"), "mdeq_cifar10_small", {"accuracy": 92.6}),
+        Row("MOptEq 0.48M", None, "mopteq_cifar10_480k"),
+        Row("MOptEq 1.9M", None, "mopteq_cifar10_2m"),
+        Row("MOptEq 8.1M", None, "mopteq_cifar10_8m"),
         MOPTEQ_ONCE,
         GATE_OFF,
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS, Column("epoch_seconds", "epoch s", 1)),
     claims=(
-        Claim(
+        Statement(
             "coupling beats parallel branches that are averaged",
             points("MOptEq", "POptEq, average"),
         ),
-        Claim("coupling beats fusion by sum", points("MOptEq", "POptEq, sum")),
-        Claim("coupling beats fusion by convolution", points("MOptEq", "POptEq, convolution")),
-        Claim("perturbation enhancement improves accuracy", points("MOptEq, PE", "MOptEq")),
-        Claim("MOptEq beats deep OptEq", points("MOptEq", "deep OptEq")),
-        Claim("MOptEq beats MDEQ", points("MOptEq", "MDEQ")),
+        Statement("coupling beats fusion by sum", points("MOptEq", "POptEq, sum")),
+        Statement("coupling beats fusion by convolution", points("MOptEq", "POptEq, convolution")),
+        Statement("perturbation enhancement improves accuracy", points("MOptEq, PE", "MOptEq")),
+        Statement("MOptEq beats deep OptEq", points("MOptEq", "deep OptEq")),
+        Statement("MOptEq beats MDEQ", points("MOptEq", "MDEQ")),
         equilibrium_claim(name="MOptEq"),
     ),
     note="Sizes differ at the small scale: see the column of parameters.",
@@ -77,14 +69,14 @@ MOPTEQ_T1 = Experiment(
 
 MOPTEQ_T2 = Experiment(
     rows=(
-        Row("MDEQ", Tiny("mdeq"), None, published(70.8)),
-        Row("MOptEq", Tiny("mopteq"), None, published(73.4)),
-        Row("CIFAR-100, MOptEq 1.9M", None, "mopteq_cifar100_2m", published(73.4)),
-        Row("CIFAR-100, MOptEq 8.1M", None, "mopteq_cifar100_8m", published(74.7)),
-        Row("CIFAR-100, MDEQ 11M", None, "mdeq_cifar100", published(72.4)),
-        Row("ImageNette, MOptEq 1.9M", None, "mopteq_imagenette_2m", published(92.1)),
-        Row("ImageNette, MOptEq 10M", None, "mopteq_imagenette_10m", published(92.4)),
-        Row("ImageNette, MDEQ 10M", None, "mdeq_imagenette", published(91.3)),
+        Row("MDEQ", Tiny("mdeq"), published={"accuracy": 70.8}),
+        Row("MOptEq", Tiny("mopteq"), like="mopteq_cifar100_2m"),
+        Row("CIFAR-100, MOptEq 1.9M", None, "mopteq_cifar100_2m"),
+        Row("CIFAR-100, MOptEq 8.1M", None, "mopteq_cifar100_8m"),
+        Row("CIFAR-100, MDEQ 11M", None, "mdeq_cifar100", {"accuracy": 72.4}),
+        Row("ImageNette, MOptEq 1.9M", None, "mopteq_imagenette_2m"),
+        Row("ImageNette, MOptEq 10M", None, "mopteq_imagenette_10m"),
+        Row("ImageNette, MDEQ 10M", None, "mdeq_imagenette", {"accuracy": 91.3}),
         MOPTEQ_ONCE,
         GEQ,
         GATE_OFF,
@@ -92,7 +84,7 @@ MOPTEQ_T2 = Experiment(
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS),
     claims=(
-        Claim("MOptEq beats MDEQ", points("MOptEq", "MDEQ")),
+        Statement("MOptEq beats MDEQ", points("MOptEq", "MDEQ")),
         equilibrium_claim(name="MOptEq"),
     ),
     note="Published figures beside the small scale are those of CIFAR-100, 1.9M and 2.6M.",
@@ -100,34 +92,31 @@ MOPTEQ_T2 = Experiment(
 
 MOPTEQ_T3 = Experiment(
     rows=(
-        Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small", published(89.1)),
+        Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small"),
         Row(
             "without diversity",
             Tiny("mopteq", {"diversity": "none"}),
             "mopteq_cifar10_small_no_diversity",
-            published(88.6),
         ),
         Row(
             "without heritage",
             Tiny("mopteq", {"heritage": False}),
             "mopteq_cifar10_small_no_heritage",
-            published(88.4),
         ),
         Row(
             "without both",
             Tiny("mopteq", {"coupling": "none"}),
             "mopteq_cifar10_small_uncoupled",
-            published(87.4),
         ),
         MOPTEQ_ONCE,
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, STEPS),
     claims=(
-        Claim("both terms together improve accuracy", points("MOptEq", "without both")),
-        Claim("diversity improves accuracy", points("MOptEq", "without diversity")),
-        Claim("heritage improves accuracy", points("MOptEq", "without heritage")),
-        Claim(
+        Statement("both terms together improve accuracy", points("MOptEq", "without both")),
+        Statement("diversity improves accuracy", points("MOptEq", "without diversity")),
+        Statement("heritage improves accuracy", points("MOptEq", "without heritage")),
+        Statement(
             "heritage contributes more than diversity",
             points("without diversity", "without heritage"),
         ),
@@ -136,15 +125,15 @@ MOPTEQ_T3 = Experiment(
 
 MOPTEQ_T4 = Experiment(
     rows=(
-        Row("ResNet", Tiny("resnet"), "resnet18_imagenet", published(70.3)),
-        Row("MOptEq", Tiny("mopteq"), "mopteq_imagenet_13m", published(72.5)),
+        Row("ResNet", Tiny("resnet"), "resnet18_imagenet", {"accuracy": 70.3}),
+        Row("MOptEq", Tiny("mopteq"), "mopteq_imagenet_13m"),
         MOPTEQ_ONCE,
         GEQ,
         GATE_OFF,
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, Column("top5", "top-5 %", percent=True), PARAMETERS),
-    claims=(Claim("MOptEq beats a ResNet", points("MOptEq", "ResNet")),),
+    claims=(Statement("MOptEq beats a ResNet", points("MOptEq", "ResNet")),),
     note="HRNet, the paper's third row (72.3), is not built here.",
 )
 
@@ -156,13 +145,13 @@ MOPTEQ_T5 = Experiment(
             "PGD-3 training",
             Tiny("mopteq", {}, _ADVERSARIAL),
             "mopteq_pgd",
-            {"clean": 78.60, measures.attack_key(_PGD): 37.18},
+            {measures.attack_key(_PGD): 37.18},
         ),
         Row(
             "PGD-3 training, PE",
             Tiny("mopteq", _PE, _ADVERSARIAL),
             "mopteq_pgd_pe",
-            {"clean": 78.40, measures.attack_key(_PGD): 38.05},
+            {measures.attack_key(_PGD): 38.05},
         ),
         Row("plain training", Tiny("mopteq"), "mopteq_cifar10_small", control=True),
         Row("GEQ, PGD-3 training", Tiny("geq", {}, _ADVERSARIAL), control=True),
@@ -172,6 +161,7 @@ MOPTEQ_T5 = Experiment(
             control=True,
         ),
     ),
+    reported_as="clean",
     measure=measures.attacks(_PGD, Attack(32 / 255, steps=20)),
     columns=(
         Column(measures.attack_key(_PGD), "PGD-20, 8/255 %", percent=True),
@@ -179,15 +169,15 @@ MOPTEQ_T5 = Experiment(
         Column("clean", "clean %", percent=True),
     ),
     claims=(
-        Claim(
+        Statement(
             "PE improves robustness of an adversarially trained MOptEq (8/255)",
             points("PGD-3 training, PE", "PGD-3 training", measures.attack_key(_PGD)),
         ),
-        Claim(
+        Statement(
             "the same at 32/255, which is hard for the small data",
             points("PGD-3 training, PE", "PGD-3 training", measures.attack_key(Attack(32 / 255))),
         ),
-        Claim(
+        Statement(
             "(ours) adversarial training is what helps",
             points("PGD-3 training", "plain training", measures.attack_key(Attack(32 / 255))),
         ),
@@ -224,16 +214,16 @@ MOPTEQ_T6 = Experiment(
         PARAMETERS,
     ),
     claims=(
-        Claim(
+        Statement(
             "the one-step gradient trains faster than MDEQ",
             above("MOptEq, one step", "MDEQ", "training_images_s"),
         ),
-        Claim("it needs less memory than MDEQ", below("MOptEq, one step", "MDEQ", "kept_mb")),
-        Claim(
+        Statement("it needs less memory than MDEQ", below("MOptEq, one step", "MDEQ", "kept_mb")),
+        Statement(
             "it trains faster than the implicit gradient",
             above("MOptEq, one step", "MOptEq, implicit", "training_images_s"),
         ),
-        Claim(
+        Statement(
             "it costs little accuracy (within the spread, or none)",
             points("MOptEq, one step", "MOptEq, implicit"),
         ),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from opteq.attacks import Attack
 from opteq.exhibits import Curves, Picture, Series
-from opteq.papers import measures
-from opteq.papers.controls import GATE_OFF, ONCE
-from opteq.papers.experiment import (
+from opteq.papers.engine import measures
+from opteq.papers.engine.controls import GATE_OFF, ONCE
+from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
     STEPS,
-    Claim,
     Column,
     Experiment,
-    Results,
     Row,
     Tiny,
-    below,
-    points,
+    Trained,
 )
+from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.verdicts import Statement, below, points
 
 _FACTORS = ("gate off", "mean rule", "minimum rule", "learned")
 OURS_GATE = Experiment(
@@ -38,11 +37,13 @@ OURS_GATE = Experiment(
         Column("epoch_seconds", "epoch s", 1),
     ),
     claims=(
-        Claim("the gate improves accuracy", points("mean rule", "gate off")),
-        Claim(
+        Statement("the gate improves accuracy", points("mean rule", "gate off")),
+        Statement(
             "the gate improves the likelihood", below("mean rule", "gate off", "nll_or_known_kl")
         ),
-        Claim("the form W'(u - Wz) beats the linear kernel", points("gate off", "linear kernel")),
+        Statement(
+            "the form W'(u - Wz) beats the linear kernel", points("gate off", "linear kernel")
+        ),
     ),
     note="GEQ with its gates by each rule for gamma, with open gates, and with the linear kernel.",
 )
@@ -83,8 +84,10 @@ OURS_DEPTH = Experiment(
         Column("epoch_seconds", "epoch s", 1),
     ),
     claims=(
-        Claim("the equilibrium beats one application", points("equilibrium", "1 applications")),
-        Claim("the equilibrium beats ten applications", points("equilibrium", "10 applications")),
+        Statement("the equilibrium beats one application", points("equilibrium", "1 applications")),
+        Statement(
+            "the equilibrium beats ten applications", points("equilibrium", "10 applications")
+        ),
     ),
     pictures=_depth_picture,
     note="Trained and tested with that many applications of the map.",
@@ -94,7 +97,7 @@ _ATTACK = Attack(16 / 255, steps=10)
 _LITTLE = {"data.limit_train": 200}
 
 
-def _where(run: measures.Trained) -> measures.Values:
+def _where(run: Trained) -> Values:
     found = measures.accuracy(run)
     if run.recipe.data.limit_train == 200:
         return {"little_accuracy": found["accuracy"]}
@@ -126,7 +129,7 @@ OURS_WHERE = Experiment(
         PARAMETERS,
     ),
     claims=tuple(
-        Claim(f"{what}: {text}", check("GEQ", other))
+        Statement(f"{what}: {text}", check("GEQ", other))
         for what, other in (("gate", "GEQ, gate off"), ("equilibrium", "GEQ, map applied once"))
         for text, check in (
             ("accuracy", lambda a, b: points(a, b)),

@@ -7,21 +7,11 @@ import numpy as np
 from opteq.attacks import Attack
 from opteq.equilibrium import Branches
 from opteq.exhibits import Curves, HeatMaps, Picture, Series
-from opteq.papers import measures
-from opteq.papers.controls import GEQ, MOPTEQ_ONCE
-from opteq.papers.experiment import (
-    ACCURACY,
-    Claim,
-    Column,
-    Experiment,
-    Results,
-    Row,
-    Tiny,
-    above,
-    below,
-    every,
-    points,
-)
+from opteq.papers.engine import measures
+from opteq.papers.engine.controls import GEQ, MOPTEQ_ONCE
+from opteq.papers.engine.experiment import ACCURACY, Column, Experiment, Row, Tiny, Trained
+from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.verdicts import Statement, Verdict, above, below, every, points, under
 
 
 def _correlation_pictures(results: Results) -> dict[str, Picture]:
@@ -48,6 +38,7 @@ MOPTEQ_F2 = Experiment(
         Row("POptEq", Tiny("mopteq", {"coupling": "none"}), "popteq_cifar10_small"),
         MOPTEQ_ONCE,
     ),
+    reported_as=None,
     measure=measures.correlation,
     columns=(
         Column("heritage", "heritage (equal channels)", 3),
@@ -55,12 +46,12 @@ MOPTEQ_F2 = Experiment(
         Column("contrast", "diagonal over the rest", 2),
     ),
     claims=(
-        Claim("coupling raises heritage", above("MOptEq", "POptEq", "heritage")),
-        Claim(
+        Statement("coupling raises heritage", above("MOptEq", "POptEq", "heritage")),
+        Statement(
             "coupling lowers the correlation of other channels",
             below("MOptEq", "POptEq", "diversity"),
         ),
-        Claim(
+        Statement(
             "the heat map of MOptEq is closer to diagonal", above("MOptEq", "POptEq", "contrast")
         ),
     ),
@@ -122,7 +113,7 @@ def _perturbation_pictures(results: Results) -> dict[str, Picture]:
     return found
 
 
-def _figure3(run: measures.Trained) -> measures.Values:
+def _figure3(run: Trained) -> Values:
     found = measures.accuracy(run)
     found |= measures.attacks(*_SMALL_ATTACKS, most=100)(run)
     (branches,) = [m.branches for m in run.model.modules() if isinstance(m, Branches)]
@@ -153,6 +144,7 @@ MOPTEQ_F3 = Experiment(
         ),
         MOPTEQ_ONCE,
     ),
+    reported_as=None,
     measure=_figure3,
     columns=(
         ACCURACY,
@@ -162,22 +154,22 @@ MOPTEQ_F3 = Experiment(
         Column("binomial_largest", "binomial, 4 %", percent=True),
     ),
     claims=(
-        Claim(
+        Statement(
             "(a) the reconstructed perturbation harms more than noise",
             lambda results: above_within(results, "one branch"),
         ),
         *(
-            Claim(
+            Statement(
                 f"(b) PE of {size:g} makes accuracy fall less under PGD-{_STEPS[-1]}",
                 points(f"PE {size:g}", "MOptEq", measures.attack_key(_SMALL_ATTACKS[-1])),
             )
             for size in (0.1, 0.25, 0.5)
         ),
-        Claim(
+        Statement(
             "(c) the augmented loss improves on no coupling",
             points("augmented loss 0.001", "POptEq"),
         ),
-        Claim(
+        Statement(
             "(c) the augmented loss is worse than coupling",
             every(*(points("MOptEq", f"augmented loss {w:g}") for w in _GAMMAS)),
         ),
@@ -192,7 +184,7 @@ MOPTEQ_F3 = Experiment(
 )
 
 
-def above_within(results: Results, label: str) -> measures.Verdict:
+def above_within(results: Results, label: str) -> Verdict:
     """Accuracy under noise is above that under the reconstructed perturbation, in one row."""
     values = {
         key: results.each(label, f"{key}_largest")
@@ -239,6 +231,7 @@ MOPTEQ_F4 = Experiment(
         Row("ImageNette, multi-scale model", None, "mopteq_imagenette_2m"),
         GEQ,
     ),
+    reported_as=None,
     measure=measures.all_of(measures.accuracy, measures.solving(50)),
     columns=(
         Column("steps_to_1e-4", "steps to 1e-4", 1),
@@ -247,15 +240,15 @@ MOPTEQ_F4 = Experiment(
         ACCURACY,
     ),
     claims=(
-        Claim(
+        Statement(
             "a small weight of diversity converges quickly",
-            lambda r: measures.under(r, _lambda_label(0.01, "sign"), "steps_to_1e-4", 20.0),
+            under(_lambda_label(0.01, "sign"), "steps_to_1e-4", 20.0),
         ),
-        Claim(
+        Statement(
             "too large a weight makes convergence hard",
             above(_lambda_label(1.0, "sign"), _lambda_label(0.01, "sign"), "steps_to_1e-4"),
         ),
-        Claim(
+        Statement(
             "(ours) the smooth form of diversity converges faster than the sign",
             below(_lambda_label(0.1, "smooth"), _lambda_label(0.1, "sign"), "steps_to_1e-4"),
         ),

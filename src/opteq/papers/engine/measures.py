@@ -22,15 +22,8 @@ from opteq.evaluation.reconstruction import BINOMIAL, RECONSTRUCTED, under_recon
 from opteq.evaluation.reconstruction import UNIFORM as UNIFORM_FEATURES
 from opteq.evaluation.saliency import gate_map, grad_cam, share_inside
 from opteq.models.network import Classifier, is_right
-from opteq.papers.experiment import (
-    NOT_SEEN,
-    SEEN,
-    Measure,
-    Results,
-    Trained,
-    Values,
-    Verdict,
-)
+from opteq.papers.engine.experiment import Measure, Trained
+from opteq.papers.engine.results import Values
 from opteq.theory import certificate, precise, stretch
 from opteq.theory.robustness import exact_radius, survivors
 
@@ -280,9 +273,3 @@ def segmentation(count: int) -> Measure:
         }
 
     return measure
-
-
-def under(results: Results, label: str, key: str, most: float) -> Verdict:
-    """A figure is below a number."""
-    value = results.mean(label, key)
-    return Verdict(SEEN if value < most else NOT_SEEN, f"{label}: {value:.3g}, asked: {most:g}")

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from opteq.errors import OptionError, nearest
-from opteq.papers.experiment import Tiny
+from opteq.papers.engine.experiment import Tiny
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
 

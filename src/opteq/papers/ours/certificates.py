@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from opteq.exhibits import Curves, Picture, Series
-from opteq.papers import measures
-from opteq.papers.experiment import (
+from opteq.papers.engine import measures
+from opteq.papers.engine.experiment import (
     ACCURACY,
     APPLIED_ONCE,
     PARAMETERS,
-    Claim,
     Column,
     Experiment,
-    Results,
     Row,
     Tiny,
-    below,
-    points,
 )
+from opteq.papers.engine.results import Results
+from opteq.papers.engine.verdicts import Statement, below, points
 
 RADII = (0.1, 0.25, 0.5, 1.0)
 
@@ -77,13 +75,15 @@ OURS_CERTIFICATES = Experiment(
     measure=measures.all_of(measures.accuracy, measures.certificates(RADII, most=100, steps=10)),
     columns=_COLUMNS,
     claims=(
-        Claim("GEQ's constant is below OptEq's", below("GEQ", "OptEq", "lipschitz")),
-        Claim("GEQ is certified more often at 0.1", points("GEQ", "OptEq", _certified(0.1))),
-        Claim("GEQ is certified more often at 0.25", points("GEQ", "OptEq", _certified(0.25))),
-        Claim("also than OptEq with a norm bound of 0.5", points("GEQ", _HALF, _certified(0.1))),
-        Claim("GEQ withstands attacks of 0.5 better", points("GEQ", "OptEq", _attacked(0.5))),
-        Claim("the gate: certified at 0.1", points("GEQ", "GEQ, gate off", _certified(0.1))),
-        Claim(
+        Statement("GEQ's constant is below OptEq's", below("GEQ", "OptEq", "lipschitz")),
+        Statement("GEQ is certified more often at 0.1", points("GEQ", "OptEq", _certified(0.1))),
+        Statement("GEQ is certified more often at 0.25", points("GEQ", "OptEq", _certified(0.25))),
+        Statement(
+            "also than OptEq with a norm bound of 0.5", points("GEQ", _HALF, _certified(0.1))
+        ),
+        Statement("GEQ withstands attacks of 0.5 better", points("GEQ", "OptEq", _attacked(0.5))),
+        Statement("the gate: certified at 0.1", points("GEQ", "GEQ, gate off", _certified(0.1))),
+        Statement(
             "the equilibrium: certified at 0.1",
             points("GEQ", "GEQ, map applied once", _certified(0.1)),
         ),
@@ -171,13 +171,13 @@ OURS_TRADEOFF = Experiment(
     columns=tuple(c for c in _COLUMNS if not c.key.startswith("attacked")),
     claims=(
         *(
-            Claim(
+            Statement(
                 f"at a norm bound of 0.95 and margin {m:g} GEQ is certified more often at {_AT:g}",
                 points(_label("GEQ", 0.95, m), _label("OptEq", 0.95, m), _certified(_AT)),
             )
             for m in _MARGINS
         ),
-        Claim(
+        Statement(
             f"so it is with the best bound for each, at {_AT:g}",
             lambda results: points(
                 _best(results, "GEQ", _GEQ_BOUNDS),
@@ -185,7 +185,7 @@ OURS_TRADEOFF = Experiment(
                 _certified(_AT),
             )(results),
         ),
-        Claim(
+        Statement(
             "GEQ learns with norms up to 1.48 (unique up to 1.497)",
             points(_label("GEQ", 1.48, 1.0), _label("GEQ", 0.5, 1.0)),
         ),

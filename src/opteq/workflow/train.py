@@ -1,31 +1,20 @@
-"""What the command line does, from Python: train, evaluate, reproduce.
-
-run = opteq.train("geq_digits", train={"epochs": 5}, seed=1)
-print(run)
-print(opteq.evaluate(run, suites=("calibration",)))
-print(opteq.certificate(run.model))
-"""
+"""Train a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from opteq.data.dataset import Data
 from opteq.errors import OptionError, RunError
-from opteq.evaluation.evaluate import Evaluation, evaluate_run
 from opteq.models.network import Network
-from opteq.papers.registry import experiment
-from opteq.papers.run import Plan, Reproduction
-from opteq.papers.run import reproduce as run_experiment
-from opteq.report.reproduction_page import write_reproduction
 from opteq.report.run_page import write_report
 from opteq.training.folder import RunFolder, latest_run, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
-from opteq.training.progress import Progress
+from opteq.training.progress import Progress, new_console, progress_for
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
 from opteq.training.session import Machines
@@ -72,6 +61,9 @@ class Run:
             words.append(f"{100 * test['unconverged']:.2f}% unconverged")
         return ", ".join(words)
 
+    def _repr_markdown_(self) -> str:
+        return "  \n".join(str(self).splitlines())
+
     def __str__(self) -> str:
         if not self.finished:
             return f"stopped and saved: {self.path}"
@@ -90,7 +82,7 @@ def train(
     devices: int | str = "auto",
     nodes: int = 1,
     loggers: Sequence[str] = (),
-    progress: Progress | None = None,
+    quiet: bool = False,
     **changes: Any,
 ) -> Run:
     """Train a recipe, by name or from a YAML file (default: geq_digits), into a run folder with
@@ -98,8 +90,8 @@ def train(
 
     `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`; `data` is
     such a group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if
-    taken.
-    `resume` goes on with `run_dir`, or with the newest run of the recipe.
+    taken. `resume` goes on with `run_dir`, or with the newest run of the recipe. A line is printed
+    for each epoch (on a terminal, a bar) unless `quiet`.
     """
     if isinstance(data, Mapping):
         changes, data = {**changes, "data": data}, None
@@ -133,60 +125,11 @@ def train(
         data_dir=None if data_dir is None else Path(data_dir),
         data=data,
         machines=Machines(accelerator, devices, nodes),
-        progress=progress,
+        progress=Progress() if quiet else progress_for(new_console()),
         loggers=loggers,
         report=write_report,
     )
     return Run(run, outcome.records, outcome.finished, outcome.skipped)
-
-
-def evaluate(
-    run: str | Path | Run,
-    *,
-    suites: Sequence[str] = ("accuracy",),
-    checkpoint: Literal["best", "last"] = "best",
-    data_dir: str | Path | None = None,
-    limit: int | None = None,
-    adaptive: bool = False,
-) -> Evaluation:
-    """Test a run on the test images of its recipe. Suites: accuracy, calibration, corruption,
-    attack, saliency, convergence, efficiency."""
-    return evaluate_run(
-        run.path if isinstance(run, Run) else Path(run),
-        checkpoint=checkpoint,
-        data_dir=None if data_dir is None else Path(data_dir),
-        limit=limit,
-        suites=suites,
-        adaptive=adaptive,
-    )
-
-
-def reproduce(
-    name: str,
-    *,
-    scale: Literal["tiny", "paper"] = "tiny",
-    seeds: int = 1,
-    output: str | Path = RUNS / "reproduce",
-    data: str | None = None,
-    data_dir: str | Path | None = None,
-    limit: int | None = None,
-    overrides: Sequence[str] = (),
-) -> Reproduction:
-    """A table or figure of the papers, theirs beside ours; its page is written to `output`. What is
-    there already is used again."""
-    plan = Plan(
-        name,
-        scale,
-        seeds,
-        Path(output),
-        data,
-        None if data_dir is None else Path(data_dir),
-        tuple(overrides),
-        limit,
-    )
-    found = run_experiment(experiment(name), plan, announce=lambda text: None, progress=Progress)
-    write_reproduction(found, f"opteq.reproduce({name!r}, scale={scale!r}, seeds={seeds})")
-    return found
 
 
 def _name_of(recipe: str | Path | Recipe) -> str:

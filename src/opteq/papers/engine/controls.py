@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opteq.papers.experiment import APPLIED_ONCE, Claim, Results, Row, Tiny, Verdict, points
+from opteq.papers.engine.experiment import APPLIED_ONCE, Row, Tiny
+from opteq.papers.engine.results import Results
+from opteq.papers.engine.verdicts import Statement, Verdict, points
 
 GEQ = Row("GEQ", Tiny("geq"), control=True)
 GATE_OFF = Row("GEQ, gate off", Tiny("geq", {"gamma": 1e-6}), control=True)
@@ -17,9 +19,9 @@ CONTROLS = (GATE_OFF, ONCE)
 Compare = Callable[[str, str, str], Callable[[Results], Verdict]]
 
 
-def gate_claim(key: str = "accuracy", compare: Compare = points, where: str = "") -> Claim:
+def gate_claim(key: str = "accuracy", compare: Compare = points, where: str = "") -> Statement:
     """Ours: GEQ against itself with open gates."""
-    return Claim(
+    return Statement(
         f"(ours) the gate makes the difference{where}", compare("GEQ", "GEQ, gate off", key)
     )
 
@@ -29,12 +31,7 @@ def equilibrium_claim(
     compare: Compare = points,
     name: str = "GEQ",
     once: str | None = None,
-) -> Claim:
+) -> Statement:
     """Ours: a model against one application of its map."""
     other = f"{name}, map applied once" if once is None else once
-    return Claim("(ours) the equilibrium makes the difference", compare(name, other, key))
-
-
-def published(accuracy: float) -> dict[str, float]:
-    """A figure of a paper."""
-    return {"accuracy": accuracy}
+    return Statement("(ours) the equilibrium makes the difference", compare(name, other, key))

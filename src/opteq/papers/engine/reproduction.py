@@ -13,20 +13,13 @@ from typing import Literal
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
-from opteq.errors import NotConvergedWarning, OptionError, RunError
+from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedError
 from opteq.exhibits import Picture, Table
 from opteq.files import write_atomically
-from opteq.papers.experiment import (
-    Column,
-    Experiment,
-    Results,
-    Row,
-    Trained,
-    Values,
-    Verdict,
-    dots,
-)
-from opteq.papers.tiny import has_family, tiny_recipe
+from opteq.papers.engine.experiment import Column, Experiment, Row, Trained, dots
+from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.small_scale import has_family, tiny_recipe
+from opteq.papers.engine.verdicts import Verdict
 from opteq.training.checkpoint import load_checkpoint
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
@@ -68,18 +61,22 @@ class Reproduction:
     left_out: list[str]
     """Rows of the paper that do not exist at this scale."""
 
+    @property
+    def page(self) -> Path:
+        """The page, with its table and pictures beside it."""
+        return self.plan.output / f"{self.plan.id}.md"
+
     def claims(self) -> Table:
         """Each claim, and whether it shows here."""
         rows = [[text, verdict.word, verdict.detail] for text, verdict in self.verdicts]
         return Table("", ("claim", "here", "measured"), rows)
 
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         parts = [self.protocol, self.table.markdown()]
         return "\n\n".join(parts + ([self.claims().markdown()] if self.verdicts else []))
-
-
-class StoppedError(Exception):
-    """The user stopped a training; it was saved."""
 
 
 def recipes_of(experiment: Experiment, plan: Plan) -> dict[str, Recipe]:
@@ -203,7 +200,7 @@ def _train(
         progress=progress(),
     )
     if not outcome.finished:
-        raise StoppedError
+        raise StoppedError("The experiment was stopped and saved.", "Start it again to go on.")
     if not run.last.is_file():
         raise RunError(f"{run.path} has no checkpoint.", "Remove the folder and start again.")
     return run
@@ -211,15 +208,16 @@ def _train(
 
 def _table(experiment: Experiment, rows: Sequence[Row], results: Results) -> Table:
     columns = [c for c in experiment.columns if any(results.has(r.label, c.key) for r in rows)]
+    known = {row.label: experiment.published(row) for row in experiment.rows}
     published = [
-        c for c in experiment.columns if any(c.key in row.published for row in experiment.rows)
+        c for c in experiment.columns if any(c.key in figures for figures in known.values())
     ]
     header = ["", *(c.title for c in columns), *(f"paper: {c.title}" for c in published)]
     lines = []
     for row in rows:
         cells = [f"{row.label} (control)" if row.control else row.label]
         cells += [_cell(results, row.label, column) for column in columns]
-        cells += [_published(row, column) for column in published]
+        cells += [_published(known[row.label], column) for column in published]
         lines.append(cells)
     return Table("", tuple(header), lines)
 
@@ -234,8 +232,8 @@ def _cell(results: Results, label: str, column: Column) -> str:
     return f"{text} +- {column.text(results.spread(label, column.key))}"
 
 
-def _published(row: Row, column: Column) -> str:
-    return f"{row.published[column.key]:g}" if column.key in row.published else "-"
+def _published(figures: dict[str, float], column: Column) -> str:
+    return f"{figures[column.key]:g}" if column.key in figures else "-"
 
 
 def _pictures(
@@ -243,8 +241,7 @@ def _pictures(
 ) -> dict[str, Picture]:
     if experiment.pictures is not None:
         return experiment.pictures(results)
-    first = experiment.columns[0]
-    return {first.key: dots(results, rows, first, plan.id)}
+    return {experiment.columns[0].key: dots(experiment, results, rows, plan.id)}
 
 
 def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, Data]) -> str:

@@ -6,22 +6,19 @@ import numpy as np
 
 from opteq.data.corruption import FAMILIES, KINDS
 from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
-from opteq.papers import measures
-from opteq.papers.controls import CONTROLS, equilibrium_claim, gate_claim
-from opteq.papers.experiment import (
+from opteq.papers.engine import measures
+from opteq.papers.engine.controls import CONTROLS, equilibrium_claim, gate_claim
+from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
     STEPS,
-    Claim,
     Column,
     Experiment,
-    Results,
     Row,
     Tiny,
-    above,
-    below,
-    peaks_inside,
 )
+from opteq.papers.engine.results import Results
+from opteq.papers.engine.verdicts import Statement, above, below, peaks_inside
 
 
 def _corruption_pictures(results: Results) -> dict[str, Picture]:
@@ -51,6 +48,7 @@ GEQ_F2 = Experiment(
         Row("GEQ", Tiny("geq"), "geq_cifar10_8m"),
         *CONTROLS,
     ),
+    reported_as=None,
     measure=measures.corruption,
     columns=(
         Column("mean_corruption_error", "mean error %", percent=True),
@@ -58,11 +56,11 @@ GEQ_F2 = Experiment(
         *(Column(f"{family}_accuracy", f"{family} %", 1, True) for family in FAMILIES),
     ),
     claims=(
-        Claim(
+        Statement(
             "GEQ withstands corruptions better than MOptEq",
             below("GEQ", "MOptEq", "mean_corruption_error"),
         ),
-        Claim(
+        Statement(
             "GEQ withstands corruptions better than a ResNet",
             below("GEQ", "ResNet", "mean_corruption_error"),
         ),
@@ -108,6 +106,7 @@ GEQ_F3 = Experiment(
         Row("GEQ", Tiny("geq"), "geq_cifar10_8m"),
         *CONTROLS,
     ),
+    reported_as=None,
     measure=measures.maps(6),
     columns=(
         Column("share", "Grad-CAM on the object, relative to its area"),
@@ -115,7 +114,7 @@ GEQ_F3 = Experiment(
         Column("gate_share", "gates on the object, relative to its area"),
     ),
     claims=(
-        Claim("GEQ looks more at the object than MOptEq", above("GEQ", "MOptEq", "share")),
+        Statement("GEQ looks more at the object than MOptEq", above("GEQ", "MOptEq", "share")),
         gate_claim("share", above),
     ),
     pictures=_map_pictures,
@@ -134,14 +133,15 @@ GEQ_F4 = Experiment(
         *(Row(f"split 8, patch {n}", Tiny("geq", {"patch": n})) for n in _PATCHES if n != 2),
         *CONTROLS,
     ),
+    reported_as=None,
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS),
     claims=(
-        Claim(
+        Statement(
             "accuracy first rises and then falls with the split",
             peaks_inside([f"split {n}, patch 2" for n in _SPLITS], "accuracy"),
         ),
-        Claim(
+        Statement(
             "accuracy first rises and then falls with the patch size",
             peaks_inside(["split 8, patch 1", "split 8, patch 2", "split 8, patch 4"], "accuracy"),
         ),

@@ -1,0 +1,147 @@
+"""What an experiment is: rows that are trained and measured, claims that are checked, pictures.
+
+An experiment is declared as data and small functions; `reproduction` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opteq.data.dataset import Data
+from opteq.exhibits import Dots, Picture
+from opteq.models.network import Network
+from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.verdicts import Statement
+from opteq.training.folder import RunFolder
+from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import load_recipe
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A model family at the small scale, with settings changed: `small_scale` knows the recipe of
+    each family for each data set."""
+
+    family: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the model."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the recipe, by dotted key."""
+
+
+APPLIED_ONCE: Mapping[str, Any] = {
+    "gradient": {"name": "unrolled", "steps": 1},
+    "solver": {"name": "picard", "on_failure": "ignore"},
+}
+"""Options of a model whose map is applied once instead of solved."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender: how it is made at each scale (None: not there), and what was published."""
+
+    label: str
+    tiny: Tiny | None = None
+    paper: str | None = None
+    """A recipe."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """What the paper prints of it beside the figure that the recipe reports."""
+    control: bool = False
+    """Not in the paper."""
+    like: str | None = None
+    """For a row of the small scale alone: the recipe whose published figure stands beside it."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of the table. Keys are those of the measure; `percent` figures are shares."""
+
+    key: str
+    title: str
+    digits: int = 2
+    percent: bool = False
+    scientific: bool = False
+
+    def shown(self, value: float) -> float:
+        return 100 * value if self.percent else value
+
+    def text(self, value: float) -> str:
+        """As it stands in a table."""
+        kind = "e" if self.scientific else "f"
+        return f"{self.shown(value):,.{self.digits}{kind}}"
+
+
+ACCURACY = Column("accuracy", "accuracy %", percent=True)
+PARAMETERS = Column("parameters", "parameters", 0)
+STEPS = Column("steps", "solver steps", 1)
+
+
+@dataclass
+class Trained:
+    """A trained run with its model and data."""
+
+    run: RunFolder
+    recipe: Recipe
+    model: Network
+    data: Data
+    limit: int | None
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return self.run.metrics()
+
+
+Measure = Callable[[Trained], Values]
+
+
+Pictures = Callable[[Results], dict[str, Picture]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One id."""
+
+    rows: tuple[Row, ...]
+    measure: Measure
+    columns: tuple[Column, ...]
+    claims: tuple[Statement, ...] = ()
+    note: str = ""
+    """What a reader must know of the paper's setting, and of ours where it differs."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of every recipe at the small scale."""
+    pictures: Pictures | None = None
+    data: str = "digits"
+    """At the small scale, unless the user says otherwise."""
+    reported_as: str | None = "accuracy"
+    """Which figure of the table a recipe's reference is; None for figures of the papers, which
+    print none."""
+    steps: int | None = None
+    """Training steps, where little has to be learnt: speed and memory need no accuracy."""
+
+    def at(self, scale: str) -> list[Row]:
+        """The rows that exist at a scale."""
+        return [row for row in self.rows if (row.tiny if scale == "tiny" else row.paper)]
+
+    def published(self, row: Row) -> dict[str, float]:
+        """What the papers print of a row: its recipe's reference, and what stands in the row."""
+        source, found = row.paper or row.like, dict(row.published)
+        if source is not None and self.reported_as is not None and not row.control:
+            reference = load_recipe(source).reference
+            if reference is not None and reference.accuracy is not None:
+                found.setdefault(self.reported_as, reference.accuracy)
+        return found
+
+
+def dots(experiment: Experiment, results: Results, rows: Sequence[Row], title: str) -> Dots:
+    """The default picture: the first figure of every row and seed."""
+    column = experiment.columns[0]
+    values = {
+        row.label: [column.shown(v) for v in results.each(row.label, column.key)]
+        for row in rows
+        if results.has(row.label, column.key)
+    }
+    every = {row.label: experiment.published(row) for row in rows}
+    published = {label: found[column.key] for label, found in every.items() if column.key in found}
+    return Dots(title, column.title, values, published)

@@ -1,0 +1,113 @@
+"""What a paper, or we, say of a table, and whether it shows in the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from opteq.papers.engine.results import Results
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim shows here."""
+
+    word: str
+    detail: str
+
+
+SEEN, WITHIN, NOT_SEEN, OPEN = "seen", "within the spread", "not seen", "not judged"
+YES_ONCE, NO_ONCE = "one seed: yes", "one seed: no"
+"""Without a spread a difference shows nothing but its sign."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Something a paper says of its table, and a check of it on the results."""
+
+    text: str
+    check: Callable[[Results], Verdict]
+
+
+def above(
+    better: str, worse: str, key: str, *, scale: float = 1.0, unit: str = ""
+) -> Callable[[Results], Verdict]:
+    """`better` has the larger figure, by more than the spread over seeds."""
+
+    def check(results: Results) -> Verdict:
+        if not (results.has(better, key) and results.has(worse, key)):
+            return Verdict(OPEN, "a row is missing at this scale")
+        gap = scale * (results.mean(better, key) - results.mean(worse, key))
+        noise = abs(scale) * math.hypot(results.spread(better, key), results.spread(worse, key))
+        words = f"{better} - {worse}: {gap:+.3g}{unit}, {_noise(results, noise)}"
+        if _single(results):
+            return Verdict(YES_ONCE if gap > 0 else NO_ONCE, words)
+        if gap > noise:
+            return Verdict(SEEN, words)
+        return Verdict(WITHIN if gap >= -noise else NOT_SEEN, words)
+
+    return check
+
+
+def _single(results: Results) -> bool:
+    return all(len(values) < 2 for values in results.values.values())
+
+
+def _noise(results: Results, noise: float) -> str:
+    return "one seed" if _single(results) else f"spread {noise:.2g}"
+
+
+def points(better: str, worse: str, key: str = "accuracy") -> Callable[[Results], Verdict]:
+    """`above` for shares, in percentage points."""
+    return above(better, worse, key, scale=100, unit=" points")
+
+
+def below(lower: str, higher: str, key: str) -> Callable[[Results], Verdict]:
+    """`lower` has the smaller figure."""
+    return above(higher, lower, key)
+
+
+def every(*checks: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]:
+    """All of several; the weakest decides."""
+    order = [NOT_SEEN, NO_ONCE, OPEN, WITHIN, YES_ONCE, SEEN]
+
+    def check(results: Results) -> Verdict:
+        found = [one(results) for one in checks]
+        word = min((v.word for v in found), key=order.index)
+        return Verdict(word, "; ".join(v.detail for v in found))
+
+    return check
+
+
+def peaks_inside(labels: Sequence[str], key: str) -> Callable[[Results], Verdict]:
+    """A figure first rises and then falls along the rows."""
+
+    def check(results: Results) -> Verdict:
+        known = [label for label in labels if results.has(label, key)]
+        if len(known) < 3:
+            return Verdict(OPEN, "too few rows at this scale")
+        best = max(known, key=lambda label: results.mean(label, key))
+        inside = best not in (known[0], known[-1])
+        ends = max((known[0], known[-1]), key=lambda label: results.mean(label, key))
+        gap = 100 * (results.mean(best, key) - results.mean(ends, key))
+        noise = 100 * math.hypot(results.spread(best, key), results.spread(ends, key))
+        if _single(results):
+            return Verdict(YES_ONCE if inside else NO_ONCE, f"best at {best}, one seed")
+        if not inside:
+            return Verdict(NOT_SEEN, f"best at the end of the range: {best}")
+        word = SEEN if gap > noise else WITHIN
+        words = f"{gap:.2g} points above the ends, {_noise(results, noise)}"
+        return Verdict(word, f"best at {best}, {words}")
+
+    return check
+
+
+def under(label: str, key: str, most: float) -> Callable[[Results], Verdict]:
+    """A figure is below a number."""
+
+    def check(results: Results) -> Verdict:
+        value = results.mean(label, key)
+        return Verdict(SEEN if value < most else NOT_SEEN, f"{label}: {value:.3g}, asked: {most:g}")
+
+    return check

@@ -1,0 +1,6 @@
+"""Questions that the papers do not ask."""
+
+from opteq.papers.ours.acting import OUR_EXPERIMENTS
+from opteq.papers.ours.certificates import CERTIFICATE_EXPERIMENTS
+
+EXPERIMENTS = {**OUR_EXPERIMENTS, **CERTIFICATE_EXPERIMENTS}

@@ -1,0 +1,89 @@
+"""What is proved about a trained model, and its certified accuracy beside what attacks leave."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opteq.data.splits import sample
+from opteq.errors import NotConvergedWarning
+from opteq.evaluation.evaluate import load_run, require_finite
+from opteq.exhibits import Table
+from opteq.models.network import Classifier
+from opteq.report.robustness import robust_text, write_robust
+from opteq.theory import Certificate, certificate
+from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
+from opteq.theory.robustness import RobustAccuracy, robust_accuracy
+from opteq.workflow.train import Run
+
+# Images at which the papers' propositions are looked at.
+_FEW = 200
+
+
+@dataclass(frozen=True)
+class Certification:
+    """What is proved, what the papers' own bounds say, and certified against attacked accuracy: the
+    truth lies between."""
+
+    certificate: Certificate
+    propositions: Table | None
+    robust: RobustAccuracy
+    title: str
+    folder: Path
+    """Where table and picture are."""
+
+    def __str__(self) -> str:
+        parts = [str(self.certificate)]
+        if self.propositions is not None:
+            parts.append(f"The papers' own bounds for it\n{self.propositions.markdown()}")
+        return "\n\n".join([*parts, f"{self.title}\n{robust_text(self.robust)}"])
+
+    def _repr_markdown_(self) -> str:
+        tables = [self.certificate.table()]
+        tables += [] if self.propositions is None else [self.propositions]
+        parts = [table.markdown() for table in tables]
+        return "\n\n".join([*parts, self.title, robust_text(self.robust)])
+
+
+def certify(
+    run: str | Path | Run,
+    *,
+    radii: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
+    steps: int = 20,
+    limit: int = 200,
+    checkpoint: str = "best",
+    data_dir: str | Path | None = None,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Certification:
+    """Certificate of a run, and its accuracy on `limit` test images within `radii` (2-norm, pixels
+    in [0, 1]): certified, and under attacks of so many `steps`."""
+    path = run.path if isinstance(run, Run) else Path(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        model, data, batches = load_run(
+            path,
+            checkpoint=checkpoint,
+            data_dir=None if data_dir is None else Path(data_dir),
+            limit=limit,
+        )
+        require_finite(model, path)
+        proved, propositions = certificate(model), None
+        if isinstance(model, Classifier):
+            few = min(limit, _FEW)
+            (x, y), (learnt, known) = sample(data.test, few), sample(data.train, few)
+            x, learnt = (images.to(model.pixel_mean) / 255 for images in (x, learnt))
+            gap = margin_gap(model, (learnt, known.to(x.device)), (x, y.to(x.device)))
+            found = propositions_of(model, x, samples=len(data.train), gap=gap)
+            propositions = propositions_table(found) if found else None
+        robust = robust_accuracy(
+            model,
+            batches,
+            radii,
+            steps=steps,
+            progress=lambda n: progress(f"attacked {n} of {limit} images"),
+        )
+    title = f"{path}, {data.name}, {robust.images} test images, attacks of {steps} steps"
+    folder = write_robust(robust, path, title)
+    return Certification(proved, propositions, robust, title, folder)

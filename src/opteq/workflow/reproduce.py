@@ -1,0 +1,78 @@
+"""Tables and figures of the papers, theirs beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opteq.options import one_of
+from opteq.papers.engine.reproduction import Plan, Reproduction, recipes_of
+from opteq.papers.engine.reproduction import reproduce as run_experiment
+from opteq.papers.registry import experiment
+from opteq.report.reproduction_page import write_reproduction
+from opteq.training.progress import Progress, new_console, progress_for
+from opteq.workflow.train import RUNS
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: str = "tiny",
+    seeds: int = 1,
+    output: str | Path = RUNS / "reproduce",
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    limit: int | None = None,
+    overrides: Sequence[str] = (),
+    quiet: bool = False,
+    command: str | None = None,
+) -> Reproduction:
+    """A table or figure of the papers; its page is written to `output`. What is there already is
+    used again, so one that was stopped goes on when it is started again. The page says by which
+    `command` it was made."""
+    plan = planned(
+        name,
+        scale=scale,
+        seeds=seeds,
+        output=output,
+        data=data,
+        data_dir=data_dir,
+        limit=limit,
+        overrides=overrides,
+    )
+    console = new_console()
+    found = run_experiment(
+        experiment(name),
+        plan,
+        announce=(lambda text: None) if quiet else console.print,
+        progress=Progress if quiet else lambda: progress_for(console),
+    )
+    own = f"opteq.reproduce({name!r}, scale={scale!r}, seeds={seeds})"
+    write_reproduction(found, own if command is None else command)
+    return found
+
+
+def planned(
+    name: str,
+    *,
+    scale: str,
+    seeds: int,
+    output: str | Path,
+    data: str | None,
+    data_dir: str | Path | None,
+    limit: int | None,
+    overrides: Sequence[str],
+) -> Plan:
+    """How an experiment is to be run; every recipe of it is checked."""
+    plan = Plan(
+        name,
+        "paper" if one_of("scale", scale, ("tiny", "paper")) == "paper" else "tiny",
+        seeds,
+        Path(output),
+        data,
+        None if data_dir is None else Path(data_dir),
+        tuple(overrides),
+        limit,
+    )
+    recipes_of(experiment(name), plan)
+    return plan
