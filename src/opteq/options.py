@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import numbers
@@ -21,17 +20,17 @@ def strict_options(cls: Class) -> Class:
     named = (p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
     known = {p.name for p in named} - {"self"}
 
-    @functools.wraps(construct)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+    def checked(kind: type, *args: Any, **options: Any) -> Any:
         # A subclass with options of its own is checked by its own decorator.
-        for name in kwargs:
-            if name not in known:
-                raise UnknownOptionError(
-                    f"{type(self).__name__} has no option {name!r}.", nearest(name, known)
-                )
-        construct(self, *args, **kwargs)
+        if kind.__init__ is construct:
+            for name in options:
+                if name not in known:
+                    raise UnknownOptionError(
+                        f"{kind.__name__} has no option {name!r}.", nearest(name, known)
+                    )
+        return super(cls, kind).__new__(kind)  # type: ignore[misc]
 
-    cls.__init__ = checked
+    cls.__new__ = checked
     return cls
 
 
