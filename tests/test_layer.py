@@ -3,6 +3,7 @@
 import copy
 import io
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import opteq
+from narrow import a, known, tensor
 from opteq.context import eval_mode, warm_start
 from opteq.errors import (
     DeviceError,
@@ -24,7 +26,7 @@ from opteq.gradient import Implicit, Phantom, Unrolled
 from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative
-from opteq.problem import Problem
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Auto, Broyden, ForwardBackward, Picard, Status, buffers, solve
 
 
@@ -35,7 +37,11 @@ def geq(**options):
     return opteq.Equilibrium(Problem(penalty=NonNegative(), similarity=similarity), **options)
 
 
-def dense(norm_bound=0.9, kernel=Gaussian, **options):
+def dense(
+    norm_bound: float | None = 0.9,
+    kernel: Callable[[Dense], Similarity] = Gaussian,
+    **options,
+):
     problem = Problem(penalty=NonNegative(), similarity=kernel(Dense(5, 5, norm_bound=norm_bound)))
     return opteq.Equilibrium(problem, **options)
 
@@ -43,7 +49,7 @@ def dense(norm_bound=0.9, kernel=Gaussian, **options):
 def test_call_is_the_state_of_solve():
     layer, u = geq(), torch.randn(3, 4, 4, 4)
     z, solution = layer(u), layer.solve(u)
-    assert torch.equal(z, solution.state)
+    assert torch.equal(z, tensor(solution.state))
     assert z.requires_grad
     assert z.shape == (3, 6, 4, 4)
 
@@ -71,7 +77,7 @@ def test_state_dict_round_trip():
 def test_double_precision_is_one_call():
     layer = geq(solver=Anderson(tol=1e-12)).double()
     solution = layer.solve(torch.randn(3, 4, 4, 4, dtype=torch.float64))
-    assert solution.state.dtype == torch.float64
+    assert tensor(solution.state).dtype == torch.float64
     assert bool(solution.converged.all())
 
 
@@ -81,17 +87,17 @@ def test_autocast_computes_in_low_precision_and_trains(rule):
     u = torch.randn(3, 4, 4, 4)
     exact = layer(u)
     exact.square().sum().backward()
-    expected = [p.grad.clone() for p in layer.parameters()]
+    expected = [known(p.grad).clone() for p in layer.parameters()]
     layer.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         solution = layer.solve(u)
-        loss = solution.state.float().square().sum()
+        loss = tensor(solution.state).float().square().sum()
     loss.backward()
     assert bool(solution.converged.all())
-    assert solution.state.dtype == torch.float32
+    assert tensor(solution.state).dtype == torch.float32
     torch.testing.assert_close(solution.state, exact, rtol=0.1, atol=0.05)
     for p, e in zip(layer.parameters(), expected, strict=True):
-        cosine = torch.nn.functional.cosine_similarity(p.grad.flatten(), e.flatten(), dim=0)
+        cosine = torch.nn.functional.cosine_similarity(known(p.grad).flatten(), e.flatten(), dim=0)
         assert float(cosine) > 0.98
 
 
@@ -109,8 +115,8 @@ def test_compiled_map_gives_the_same_answer():
             z = layer(u)
             z.square().sum().backward()
             results.append([z, *(p.grad for p in layer.parameters())])
-        for a, b in zip(*results, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+        for ours, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def _distributed_worker(rank, port, u, queue):
@@ -159,6 +165,7 @@ def test_training_lowers_the_loss_and_keeps_the_bound():
     layer = torch.nn.Sequential(torch.nn.Linear(10, 5), dense(), torch.nn.Linear(5, 2))
     x = torch.randn(64, 10)
     labels = (x[:, 0] > 0).long()
+    problem = known(a(opteq.Equilibrium, layer[1]).problem)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     losses = []
     for _ in range(40):
@@ -167,7 +174,7 @@ def test_training_lowers_the_loss_and_keeps_the_bound():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        assert layer[1].problem.similarity.operator.norm() <= 0.9
+        assert a(Gaussian, problem.similarity).operator.norm() <= 0.9
     assert losses[-1] < 0.5 * losses[0]
 
 
@@ -206,7 +213,11 @@ def test_other_choices_are_left_to_the_user(call):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: opteq.Equilibrium(NonNegative()), OptionError, "Problem(penalty="),
+        (
+            lambda: opteq.Equilibrium(NonNegative()),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "Problem(penalty=",
+        ),
         (lambda: dense(solver=Anderson), OptionError, "Anderson()"),
         (lambda: dense(gradient=Implicit), OptionError, "Implicit()"),
         (lambda: dense(solver="andersen"), UnknownOptionError, "'anderson'"),
@@ -297,7 +308,7 @@ def test_one_step_of_anderson_can_be_differentiated():
     layer = dense(0.9, solver=Anderson(max_steps=1, on_failure="ignore"))
     u = torch.randn(3, 5, requires_grad=True)
     layer(u).square().sum().backward()
-    assert u.grad.isfinite().all()
+    assert known(u.grad).isfinite().all()
 
 
 @pytest.mark.parametrize("solver", [ForwardBackward(), Anderson(), Picard()])
@@ -336,7 +347,7 @@ def test_a_compiled_model_around_a_layer_gives_its_answers():
     for function in (compiled, model):
         model.zero_grad()
         function(x).square().sum().backward()
-        grads.append([p.grad.clone() for p in model.parameters()])
+        grads.append([known(p.grad).clone() for p in model.parameters()])
     torch.testing.assert_close(grads[0], grads[1])
 
 
@@ -350,7 +361,7 @@ def test_unrolling_goes_by_the_solver_or_is_refused():
     damped = dense(0.9, solver=Picard(damping=0.5, on_failure="ignore"), gradient=Unrolled(steps=3))
     z = torch.zeros(4, 5)
     for _ in range(3):
-        z = 0.5 * z + 0.5 * damped.problem.map(z, u)
+        z = 0.5 * z + 0.5 * known(damped.problem).map(z, u)
     torch.testing.assert_close(damped(u), z)
     model = opteq.create_model("opteq_digits")
     layer = next(m for m in model.modules() if isinstance(m, opteq.Equilibrium))
@@ -367,10 +378,11 @@ def test_half_precision_does_not_call_rounding_convergence(dtype):
     u = torch.randn(200, 5).to(dtype)
     with torch.no_grad():
         solution = layer.solve(u)
-        exact = copy.deepcopy(layer.problem).double()
-        weight = layer.problem.similarity.operator.weight.double()
+        problem = known(layer.problem)
+        exact = copy.deepcopy(problem).double()
+        weight = a(Dense, a(Linear, problem.similarity).operator).weight.double()
         exact.similarity = Linear(Dense.from_weight(weight))
-        z = solution.state.double()
+        z = tensor(solution.state).double()
         image = exact.map(z, u.double())
         true = (image - z).norm(dim=1) / image.norm(dim=1).clamp(min=1e-30)
     torch.testing.assert_close(solution.residual.double(), true, rtol=1e-2, atol=1e-5)
@@ -392,7 +404,7 @@ def test_solves_stay_in_full_precision_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = layer.solve(u)
         assert layer(u.bfloat16()).dtype == torch.float32
-        assert layer.problem.similarity.operator.norm() <= 0.95
+        assert a(Gaussian, known(layer.problem).similarity).operator.norm() <= 0.95
     assert bool(found.converged.all())
     torch.testing.assert_close(found.state, expected)
 

@@ -115,7 +115,7 @@ def operator(draw: Draw, width: int, shape: tuple[int, ...], norm: float) -> Lin
     taps = (draw.pick(1, 3), draw.pick(1, 3))
     return draw.pick(
         lambda: Conv2d(shape[0], width, taps, norm_bound=norm),
-        lambda: Conv2d(shape[0], width, taps, norm_bound=norm, image_size=shape[1:]),
+        lambda: Conv2d(shape[0], width, taps, norm_bound=norm, image_size=(shape[1], shape[2])),
         lambda: Conv2d(shape[0], width, taps, norm_bound=norm, padding_mode="circular"),
         lambda: DepthwiseSeparable(shape[0], width, norm_bound=norm),
     )()
@@ -289,8 +289,8 @@ def _unit_blocks(blocks: list[int], count: int = 20) -> Iterator[Tensor]:
 
 
 class _Residual(nn.Sequential):
-    def forward(self, x: Tensor) -> Tensor:
-        return x + super().forward(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return input + super().forward(input)
 
 
 def _tamper(draw: Draw, model: Any) -> str:
@@ -310,8 +310,9 @@ def _tamper(draw: Draw, model: Any) -> str:
     elif how == "pooled":
         model.norm = nn.Sequential(nn.BatchNorm2d(4), AveragePool(2))
     elif how == "batch norm":
-        model.norm = nn.BatchNorm2d(4)
-        model.norm.running_var.uniform_(0.01, 4)
+        norm = model.norm = nn.BatchNorm2d(4)
+        assert norm.running_var is not None
+        norm.running_var.uniform_(0.01, 4)
     elif how == "forward":
         inner = model.head.forward
         model.head.forward = lambda x: 2 * inner(x)
@@ -367,7 +368,7 @@ def of_model(draw: Draw) -> Iterator[Finding]:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--layers", type=int, default=2000)
     parser.add_argument("--models", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)

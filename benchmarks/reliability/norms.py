@@ -132,9 +132,9 @@ def convolution(draw: Draw) -> Iterator[tuple[str, float, float]]:
     taps = draw.pick(1, 2, 3, 3, 5), draw.pick(1, 2, 3, 3, 4)
     stride = draw.pick(1, 1, 2, 3), draw.pick(1, 1, 2, 4)
     circular = draw.pick(False, False, False, True) and all(n % 2 for n in taps)
+    size, padding = taps, tuple(n // 2 for n in taps)
     if circular:
         size = tuple(s * draw.pick(2, 3, 4) for s in stride)
-        padding = tuple(n // 2 for n in taps)
         circular = all(n >= p for n, p in zip(size, padding, strict=True))
     if not circular:
         size = tuple(n + draw.pick(0, 1, 3, 5) for n in taps)
@@ -157,16 +157,15 @@ def convolution(draw: Draw) -> Iterator[tuple[str, float, float]]:
     true = true_norm(free, shape)
     yield f"{name}, any size", true, free.norm()
     yield f"{name}, known size", true, Conv2d.from_weight(kernel, image_size=size, **options).norm()
-    known = draw.pick(None, size)
-    trained = Conv2d(
-        shape[0], out, taps, norm_bound=draw.pick(0.5, 0.95, 1.45), image_size=known, **options
-    ).to(draw.pick(torch.float64, torch.float32))
+    known, bound = draw.pick(None, size), draw.pick(0.5, 0.95, 1.45)
+    trained = Conv2d(shape[0], out, taps, norm_bound=bound, image_size=known, **options)
+    trained = trained.to(draw.pick(torch.float64, torch.float32))
     trained.raw.data.copy_(kernel)
     with torch.enable_grad():  # the bound of a training step, and that of evaluation
         weights = {trained.weight.detach(), trained.requires_grad_(False).weight}
     for weight in weights:
         kept = Conv2d.from_weight(weight.double(), **options)
-        yield f"{name}, norm_bound", true_norm(kept, shape), trained.norm_bound
+        yield f"{name}, norm_bound", true_norm(kept, shape), bound
 
 
 def others(draw: Draw) -> Iterator[tuple[str, float, float]]:
@@ -189,7 +188,7 @@ def others(draw: Draw) -> Iterator[tuple[str, float, float]]:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(words)

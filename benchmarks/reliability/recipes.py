@@ -27,7 +27,7 @@ from opteq.training.summaries import list_recipes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pattern", nargs="?", default="*")
     parser.add_argument("--minutes", type=float, default=60.0)
     arguments = parser.parse_args()

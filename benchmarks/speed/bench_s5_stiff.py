@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from cells import stiff_cell
+from cells import solved, stiff_cell
 from solves import Contender, fastest, peer, race
 
 import opteq
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
-from opteq.solve import Anderson, Broyden, ForwardBackward
+from opteq.solve import Anderson, Broyden, ForwardBackward, Solver
 
 TOL = 1e-5
 
@@ -17,30 +17,28 @@ def run(seconds, show) -> Outcome:
     outcome = Outcome()
     layer, u = stiff_cell()
     problem = layer.problem
+    assert problem is not None
     show("|W| = 0.99")
 
-    def ours(solver) -> Contender:
+    def ours(solver: Solver) -> Contender:
         own = opteq.Equilibrium(problem, solver=solver)
+        return Contender(f"opteq, {type(solver).__name__}", lambda: solved(own, u))
 
-        def solve() -> tuple[torch.Tensor, int]:
-            solution = own.solve(u)
-            return solution.state, solution.evaluations
-
-        return Contender(f"opteq, {type(solver).__name__}", solve)
+    def bound():
+        return problem.bind(u).map
 
     z0 = torch.zeros_like(u)
     peers = {"anderson": "Anderson", "broyden": "Broyden", "fixed_point_iter": "Picard"}
     contenders = [ours(s(tol=TOL, max_steps=400)) for s in (Anderson, Broyden, ForwardBackward)]
-    contenders += [
-        peer(f"torchdeq, {name}", kind, lambda: problem.bind(u).map, z0, TOL)
-        for kind, name in peers.items()
-    ]
+    contenders += [peer(f"torchdeq, {name}", kind, bound, z0, TOL) for kind, name in peers.items()]
     measured = race("|W| = 0.99", contenders, lambda z: problem.map(z, u), TOL, seconds)
     outcome.measurements += measured.values()
     names = [c.name for c in contenders if c.name.startswith("torchdeq")]
     reached = [measured[n].evaluations for n in names if not measured[n].note]
+    best = min((n for n in reached if n is not None), default=400)
     mine = measured["opteq, Anderson"]
-    best = min(reached, default=400)
+    assert mine.evaluations is not None
+    assert mine.milliseconds is not None
     outcome.findings += [
         Finding("evaluations relative to the peer's fewest", mine.evaluations / best, at_most=1),
         Finding(

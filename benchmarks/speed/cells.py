@@ -15,6 +15,7 @@ from opteq.kernels import GammaRule, Linear, PatchGaussian
 from opteq.operators import Conv2d, PatchProjection
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
+from opteq.problem.statistics import statistics_move
 
 # The cell of GEQ for CIFAR: state, middle and hidden channels, image side, batch.
 CHANNELS, MIDDLE, HIDDEN, SIDE, BATCH = 128, 64, 64, 32, 32
@@ -50,16 +51,23 @@ class PlainCell(nn.Module):
     injected and patches rearranged in every evaluation. Weights and gamma are shared with a
     `GeqCell`, so both have the same fixed point."""
 
+    scale: Tensor
+    shrink: Tensor
+    gamma: Tensor
+
     def __init__(self, cell: GeqCell) -> None:
         super().__init__()
         self.cell = cell
         similarity = cell.problem.similarity
+        assert isinstance(similarity, PatchGaussian)
+        W, H = similarity.operator, similarity.projection
+        assert isinstance(W, Conv2d)
         with torch.no_grad():
-            self.weight = nn.Parameter(similarity.operator.raw.clone())
-            self.H = nn.Parameter(similarity.projection.raw.clone())
+            self.weight = nn.Parameter(W.raw.clone())
+            self.H = nn.Parameter(H.raw.clone())
             # A user would estimate the norms by power iteration; here they are known at no cost.
-            scale = similarity.operator.weight.norm() / similarity.operator.raw.norm()
-            shrink = similarity.projection.weight.norm() / similarity.projection.raw.norm()
+            scale = W.weight.norm() / W.raw.norm()
+            shrink = H.weight.norm() / H.raw.norm()
         self.register_buffer("scale", scale)
         self.register_buffer("shrink", shrink)
         self.register_buffer("gamma", torch.as_tensor(similarity.gamma).clone())
@@ -79,6 +87,13 @@ class PlainCell(nn.Module):
         return torch.relu(functional.conv_transpose2d(back, W, padding=1))
 
 
+def solved(layer: opteq.Equilibrium, u: Tensor) -> tuple[Tensor, int]:
+    """The equilibrium, and how often the map was evaluated for it."""
+    solution = layer.solve(u)
+    assert isinstance(solution.state, Tensor)
+    return solution.state, solution.evaluations
+
+
 def geq_cell(norm_bound: float = 0.9, *, seed: int = 0) -> tuple[GeqCell, Tensor]:
     """The cell and a batch of features that it takes. gamma is that of the batch."""
     torch.manual_seed(seed)
@@ -86,7 +101,8 @@ def geq_cell(norm_bound: float = 0.9, *, seed: int = 0) -> tuple[GeqCell, Tensor
     x = torch.relu(torch.randn(BATCH, CHANNELS, SIDE, SIDE))
     with torch.no_grad():
         cell.train()
-        cell.problem.bind(cell.injection(x))
+        with statistics_move():
+            cell.problem.bind(cell.injection(x))
     return cell.eval(), x
 
 
@@ -106,6 +122,7 @@ def trained_cell(steps: int = 12) -> tuple[GeqCell, Tensor]:
     """The cell after some training, between a stem and a head, on digits of this size; and features
     of test digits."""
     from opteq.data import load_data
+    from opteq.data.dataset import MemoryImages
 
     torch.manual_seed(0)
     cell, _ = geq_cell()
@@ -115,15 +132,15 @@ def trained_cell(steps: int = 12) -> tuple[GeqCell, Tensor]:
     )
     stem = nn.Sequential(nn.Conv2d(1, CHANNELS, 3, padding=1), nn.BatchNorm2d(CHANNELS), nn.ReLU())
     norm, head = nn.BatchNorm2d(CHANNELS), nn.Linear(CHANNELS, 10)
-    data = load_data("digits")
-    images, labels = data.train.read(torch.arange((steps + 1) * BATCH))
-    images = functional.interpolate(images.float() / 255, size=SIDE)
+    some = load_data("digits").train.subset(torch.arange((steps + 1) * BATCH))
+    assert isinstance(some, MemoryImages)
+    images = functional.interpolate(some.images.float() / 255, size=SIDE)
     parameters = [p for m in (stem, cell, norm, head) for p in m.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=5e-3)
     for step in range(steps):
         chosen = slice(step * BATCH, (step + 1) * BATCH)
         z = layer(cell.injection(stem(images[chosen])))
-        loss = functional.cross_entropy(head(norm(z).mean((2, 3))), labels[chosen])
+        loss = functional.cross_entropy(head(norm(z).mean((2, 3))), some.labels[chosen])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

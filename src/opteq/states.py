@@ -61,6 +61,11 @@ def require_alike(name: str, z: Tensor, u: Tensor) -> None:
         raise DtypeError(f"{name} is {z.dtype}, u is {u.dtype}.", "Convert one of them.")
 
 
+def looking_is_free(tensor: Tensor) -> bool:
+    """Whether a result can be looked at without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
 def stored_channels_last(image: Tensor) -> bool:
     """Whether all channels of a pixel lie together in memory."""
     return (

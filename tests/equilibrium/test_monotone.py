@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from narrow import a, known
 from opteq import Equilibrium
 from opteq.equilibrium import Monotone
 from opteq.errors import IllPosedError, OptionError
@@ -154,7 +155,7 @@ def test_trained_without_bounds_it_stays_solvable():
     model = Monotone(*(weight_norm(circular(), per="tensor") for _ in range(2)))
     with torch.no_grad():
         for operator in (model.symmetric, model.skew):
-            operator.gain.fill_(5.0)
+            known(a(Conv2d, operator).gain).fill_(5.0)
     solution = Equilibrium(model, solver=PeacemanRachford(tol=1e-9, max_steps=1000)).solve(
         torch.randn(2, 3, 6, 6, dtype=torch.float64)
     )

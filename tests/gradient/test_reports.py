@@ -6,13 +6,14 @@ import pytest
 import torch
 
 import opteq
+from narrow import a, known, tensor
 from opteq.errors import NotConvergedError, NotConvergedWarning, OptionError, UnknownOptionError
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
 from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
 from opteq.penalties import NonNegative, Tanh
 from opteq.problem import Problem
-from opteq.solve import Anderson, Picard, Status
+from opteq.solve import Anderson, Picard, Solution, Status
 from opteq.solve.conjugate_gradients import conjugate_gradients
 
 
@@ -27,10 +28,11 @@ def test_adjoint_is_part_of_the_solution():
     layer, u = stiff()
     solution = layer.solve(u)
     assert solution.adjoint is None
-    solution.state.sum().backward()
-    assert bool(solution.adjoint.converged.all())
-    assert float(solution.adjoint.residual.max()) <= 1e-10
-    assert int(solution.adjoint.steps.max()) > 1
+    tensor(solution.state).sum().backward()
+    adjoint = a(Solution, solution.adjoint)
+    assert bool(adjoint.converged.all())
+    assert float(adjoint.residual.max()) <= 1e-10
+    assert int(adjoint.steps.max()) > 1
 
 
 @pytest.mark.parametrize(
@@ -40,9 +42,10 @@ def test_failed_backward_solve_warns(options):
     layer, u = stiff(**options)
     solution = layer.solve(u)
     with pytest.warns(NotConvergedWarning, match="The backward solve failed"):
-        solution.state.sum().backward()
-    assert not solution.adjoint.converged.any()
-    assert solution.adjoint.status == [Status.MAX_STEPS] * 3
+        tensor(solution.state).sum().backward()
+    adjoint = known(solution.adjoint)
+    assert not adjoint.converged.any()
+    assert adjoint.status == [Status.MAX_STEPS] * 3
 
 
 def test_failed_backward_solve_raises_on_request():
@@ -57,9 +60,10 @@ def test_own_tolerance_is_respected():
         torch.manual_seed(0)
         layer, u = stiff(tol=tol)
         solution = layer.solve(u)
-        solution.state.sum().backward()
-        assert float(solution.adjoint.residual.max()) <= tol
-        steps.append(int(solution.adjoint.steps.max()))
+        tensor(solution.state).sum().backward()
+        adjoint = known(solution.adjoint)
+        assert float(adjoint.residual.max()) <= tol
+        steps.append(int(adjoint.steps.max()))
     assert steps[0] < steps[1]
 
 
@@ -83,7 +87,7 @@ def test_batch_of_bad_samples_gives_no_gradient_but_no_error():
     z = layer(torch.full((2, 5), math.nan))
     assert torch.equal(z, torch.zeros(2, 6))
     z.sum().backward()
-    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters())
+    assert all(torch.equal(known(p.grad), torch.zeros_like(p)) for p in layer.parameters())
 
 
 @pytest.mark.parametrize("rule", [Implicit(), Phantom(), OneStep(), Unrolled(steps=3)])
@@ -93,8 +97,8 @@ def test_a_batch_of_no_samples_has_a_graph(rule):
     layer = opteq.Equilibrium(problem, gradient=rule)
     u = torch.zeros(0, 5, requires_grad=True)
     layer(u).sum().backward()
-    assert u.grad.shape == (0, 5)
-    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in layer.parameters())
+    assert known(u.grad).shape == (0, 5)
+    assert all(torch.equal(known(p.grad), torch.zeros_like(p)) for p in layer.parameters())
 
 
 def test_conjugate_gradients_against_a_dense_solve():
@@ -130,10 +134,11 @@ def test_unrolled_layer_is_its_steps_and_judges_itself():
     solution = short.solve(u, trace=True)
     torch.testing.assert_close(solution.state, z)
     assert not solution.converged.any()
-    assert solution.trace.residual.shape == (4, 3)  # three steps and the state they led to
-    torch.testing.assert_close(solution.trace.residual[-1], solution.residual)
+    residual = known(solution.trace).residual
+    assert residual.shape == (4, 3)  # three steps and the state they led to
+    torch.testing.assert_close(residual[-1], solution.residual)
     with torch.no_grad():
-        assert torch.equal(short(u), solution.state)
+        assert torch.equal(short(u), tensor(solution.state))
     long = opteq.Equilibrium(problem, solver=solver, gradient=Unrolled(steps=300))
     assert bool(long.solve(u).converged.all())
 
@@ -141,14 +146,30 @@ def test_unrolled_layer_is_its_steps_and_judges_itself():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: Phantom(step=3), UnknownOptionError, "'steps'"),
+        (
+            lambda: Phantom(step=3),  # pyright: ignore[reportCallIssue]
+            UnknownOptionError,
+            "'steps'",
+        ),
         (lambda: Phantom(steps=0), OptionError, "at least 1"),
         (lambda: Phantom(damping=0), OptionError, "(0, 1]"),
         (lambda: Unrolled(steps=0), OptionError, "at least 1"),
         (lambda: Implicit(tol=-1), OptionError, "at least 0"),
-        (lambda: Implicit(solver="cg"), OptionError, "Anderson()"),
-        (lambda: Implicit(on_failure="stop"), UnknownOptionError, "ignore"),
-        (lambda: OneStep(steps=2), UnknownOptionError, "no option 'steps'"),
+        (
+            lambda: Implicit(solver="cg"),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "Anderson()",
+        ),
+        (
+            lambda: Implicit(on_failure="stop"),  # pyright: ignore[reportArgumentType]
+            UnknownOptionError,
+            "ignore",
+        ),
+        (
+            lambda: OneStep(steps=2),  # pyright: ignore[reportCallIssue]
+            UnknownOptionError,
+            "no option 'steps'",
+        ),
     ],
 )
 def test_bad_options_are_refused(call, error, words):

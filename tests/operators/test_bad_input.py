@@ -22,10 +22,22 @@ from opteq.operators import AveragePool, Composition, Conv2d, Dense, PatchProjec
         (lambda: Conv2d(3, 4, 9, padding=0)(torch.ones(1, 3, 4, 4)), ShapeError, "smaller"),
         (lambda: Conv2d(3, 4, groups=2), OptionError, "common divisor"),
         (lambda: Conv2d(3, 4, stride=0), OptionError, "at least 1"),
-        (lambda: Conv2d(3, 4, stride=(1, 2, 3)), OptionError, "pair"),
-        (lambda: Conv2d(3, 4, padding_mode="circluar"), UnknownOptionError, "'circular'"),
+        (
+            lambda: Conv2d(3, 4, stride=(1, 2, 3)),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "pair",
+        ),
+        (
+            lambda: Conv2d(3, 4, padding_mode="circluar"),  # pyright: ignore[reportArgumentType]
+            UnknownOptionError,
+            "'circular'",
+        ),
         (lambda: Conv2d(3, 4, 4, padding_mode="circular"), OptionError, "odd kernel_size"),
-        (lambda: Conv2d(3, 4, paddding=1), UnknownOptionError, "'padding'"),
+        (
+            lambda: Conv2d(3, 4, paddding=1),  # pyright: ignore[reportCallIssue]
+            UnknownOptionError,
+            "'padding'",
+        ),
         (lambda: Conv2d(3, 4, image_size=8)(torch.ones(1, 3, 9, 9)), ShapeError, "(8, 8)"),
         (
             lambda: Conv2d(1, 1, stride=2, padding_mode="circular")(torch.ones(1, 1, 5, 5)),

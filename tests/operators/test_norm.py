@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from catalogue import OPERATORS
+from narrow import known
 from opteq.operators import Conv2d, Dense, dense_matrix, spectral
 from opteq.operators.fourier import ConvolutionGeometry, symbol
 from opteq.operators.spectral import convolution_norm
@@ -38,7 +39,7 @@ def _random_convolution(generator: torch.Generator) -> tuple[Conv2d, tuple[int, 
 
 @pytest.mark.parametrize("part", range(4))
 def test_no_violation_in_a_thousand_draws(part):
-    """R5. Every draw at any size and at its known size."""
+    """Every draw at any size and at its known size."""
     generator = torch.Generator().manual_seed(part)
     for _ in range(250):
         operator, shape = _random_convolution(generator)
@@ -141,7 +142,7 @@ def test_the_largest_norm_over_angles_is_that_of_singular_values_at_each(
     geometry = ConvolutionGeometry(stride=stride, groups=groups)
     for grid in (
         spectral._any_size_grid(kernel, geometry, spectral._COARSE),
-        spectral.AngleGrid(*(spectral._angles(n, 0.5, kernel) for n in (9, 8)), 1.0),
+        spectral.AngleGrid(spectral._angles(9, 0.5, kernel), spectral._angles(8, 0.5, kernel), 1.0),
     ):
         blocks = symbol(kernel, grid.rows, grid.columns, geometry)
         norms = torch.linalg.svdvals(blocks)[..., 0]
@@ -170,9 +171,9 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reliability" / "norms.py"
 
 def test_norms_of_structured_weights(capsys):
     """The short form of the script that attacks norms: dead filters and groups, derivatives, ..."""
-    spec = importlib.util.spec_from_file_location("norms", SCRIPT)
+    spec = known(importlib.util.spec_from_file_location("norms", SCRIPT))
     script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    known(spec.loader).exec_module(script)
     assert script.main(["--draws", "600"]) == 0
     assert "600 draws, 2,520 comparisons, 0 failures" in capsys.readouterr().out
 
@@ -205,4 +206,4 @@ def test_a_kernel_that_cancels_itself_on_a_small_torus_keeps_finite_weights():
     weight = operator.weight
     weight.sum().backward()
     assert weight.isfinite().all()
-    assert operator.raw.grad.isfinite().all()
+    assert known(operator.raw.grad).isfinite().all()

@@ -51,9 +51,15 @@ def test_smooth_stationary_point_has_no_gradient(name):
 
 def test_parts_of_the_wrong_kind_are_refused():
     with pytest.raises(OptionError, match="Activation"):
-        Problem(penalty=torch.relu, similarity=Linear(Dense(2, 2)))
+        Problem(
+            penalty=torch.relu,  # pyright: ignore[reportArgumentType]
+            similarity=Linear(Dense(2, 2)),
+        )
     with pytest.raises(OptionError, match="subclass Similarity"):
-        Problem(penalty=NonNegative(), similarity=Dense(2, 2))
+        Problem(
+            penalty=NonNegative(),
+            similarity=Dense(2, 2),  # pyright: ignore[reportArgumentType]
+        )
 
 
 def test_batches_that_do_not_match_are_refused():

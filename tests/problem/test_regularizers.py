@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import opteq
+from narrow import a, known, tensor
 from opteq.equilibrium import Chain, Unit
 from opteq.errors import OptionError, ShapeError, UnknownOptionError
 from opteq.gradient import Unrolled
@@ -97,8 +98,9 @@ def test_each_works_inside_a_map_and_as_a_loss(name):
     g = torch.randn(5, 2, 4, 4, dtype=torch.float64)
     solution = layer.solve(g)
     assert bool(solution.converged.all())
-    (solution.state.square().mean() + regularizer(solution.state)).backward()
-    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    state = tensor(solution.state)
+    (state.square().mean() + regularizer(state)).backward()
+    assert all(known(p.grad).isfinite().all() for p in layer.parameters())
 
 
 def test_sam_unrolled_trains():
@@ -107,7 +109,7 @@ def test_sam_unrolled_trains():
     layer = opteq.Equilibrium(Chain([unit]), solver=solver, gradient=Unrolled(steps=20))
     g = torch.randn(4, 3)
     z = layer(g)
-    bound = layer.map.bind(g)
+    bound = a(Chain, layer.map).bind(g)
     expected = bound.start()
     with torch.no_grad():
         for k in range(1, 21):
@@ -115,18 +117,30 @@ def test_sam_unrolled_trains():
             expected = beta * (expected - 0.5 * expected) + (1 - beta) * bound(expected)
     torch.testing.assert_close(z, expected)
     z.sum().backward()
-    assert all(p.grad.isfinite().all() for p in layer.parameters())
+    assert all(known(p.grad).isfinite().all() for p in layer.parameters())
 
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda: InsideMap(Incay(), form="prox")(Z), OptionError, 'form="gradient"'),
-        (lambda: InsideMap(Incay(), form="grad"), UnknownOptionError, "'gradient'"),
+        (
+            lambda: InsideMap(Incay(), form="grad"),  # pyright: ignore[reportArgumentType]
+            UnknownOptionError,
+            "'gradient'",
+        ),
         (lambda: InsideMap(Incay(), weight=0), OptionError, "above 0"),
-        (lambda: Decorrelation("sample"), UnknownOptionError, "positions"),
+        (
+            lambda: Decorrelation("sample"),  # pyright: ignore[reportArgumentType]
+            UnknownOptionError,
+            "positions",
+        ),
         (lambda: Decorrelation().value(torch.ones(2, 3)), ShapeError, 'over="batch"'),
-        (lambda: SAM(regularizer="l2"), OptionError, "SquaredNorm()"),
+        (
+            lambda: SAM(regularizer="l2"),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "SquaredNorm()",
+        ),
         (lambda: Unit(Dense(2, 2), alpha=0), OptionError, "(0, 1]"),
         (lambda: Chain([]), OptionError, "at least one Unit"),
     ],

@@ -5,14 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
+from narrow import a, known, tensor
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
 from opteq.kernels import GammaRule, Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
+from opteq.kernels.gaussian import GaussianKernel
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative
 from opteq.problem import Problem, Similarity, law_checks
+from opteq.problem.algebra import Sum
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
 from opteq.problem.statistics import statistics_move
 from opteq.solve import ForwardBackward
@@ -37,7 +41,7 @@ def dense_hessians(similarity, z, u):
         def value(s, injection=injection):
             return similarity.value(s[None], injection[None]).sum()
 
-        hessian = torch.autograd.functional.hessian(value, state)
+        hessian = tensor(torch.autograd.functional.hessian(value, state))
         rows.append(hessian.reshape(state.numel(), -1))
     return torch.stack(rows)
 
@@ -116,7 +120,7 @@ def test_patch_gaussian_equals_a_loop_over_patches():
 def test_gates_lie_between_zero_and_one():
     for name in ("gaussian", "gaussian conv", "patches"):
         similarity, z, u = draw(name)
-        gates = similarity.gates(z, u)
+        gates = a(GaussianKernel, similarity).gates(z, u)
         assert ((gates > 0) & (gates <= 1)).all()
         assert len(gates) == len(u)
 
@@ -131,15 +135,15 @@ def test_value_only_similarity_is_the_built_in_one():
 
 
 def test_sums_and_multiples():
-    a, z, u = draw("gaussian")
-    b = draw("value only")[0]
-    combined = 2 * a + b * 0.5 + a
+    one, z, u = draw("gaussian")
+    two = draw("value only")[0]
+    combined = 2 * one + two * 0.5 + one
     torch.testing.assert_close(
-        combined.value(z, u), 3 * a.value(z, u) + 0.5 * b.value(z, u), rtol=1e-12, atol=0
+        combined.value(z, u), 3 * one.value(z, u) + 0.5 * two.value(z, u), rtol=1e-12, atol=0
     )
-    assert len(combined.terms) == 3
-    minus = (-1 * a).curvature()
-    assert (minus.low, minus.high) == (-a.curvature().high, -a.curvature().low)
+    assert len(a(Sum, combined).terms) == 3
+    minus = (-1 * one).curvature()
+    assert (minus.low, minus.high) == (-one.curvature().high, -one.curvature().low)
 
 
 def test_curvature_sharpened_by_the_injection():
@@ -151,10 +155,10 @@ def test_curvature_sharpened_by_the_injection():
 
 def test_learned_gamma_stays_positive():
     similarity = Gaussian(Dense(2, 2), gamma=0.5, learn_gamma=True)
-    assert similarity.gamma.item() == pytest.approx(0.5)
+    assert a(Tensor, similarity.gamma).item() == pytest.approx(0.5)
     with torch.no_grad():
         similarity.log_gamma.sub_(30)
-    assert similarity.gamma.item() > 0
+    assert a(Tensor, similarity.gamma).item() > 0
 
 
 def test_gamma_keeps_double_precision():
@@ -220,7 +224,7 @@ def test_missing_value_is_named():
 
 def test_multiple_by_something_else_is_refused():
     with pytest.raises(OptionError, match="number"):
-        Linear(Dense(2, 2)) * "2"
+        _ = Linear(Dense(2, 2)) * "2"  # pyright: ignore[reportOperatorIssue]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +253,9 @@ def test_value_without_a_gradient_is_refused(value):
 class Distances(Similarity):
     """-|u - Az|^2 / 2 with a plain tensor A: nothing tells that states have the width of A."""
 
-    def __init__(self, A):
+    A: Tensor
+
+    def __init__(self, A: Tensor) -> None:
         super().__init__()
         self.register_buffer("A", A)
 
@@ -273,7 +279,7 @@ def test_states_of_another_shape_than_u_need_no_guess_where_they_are_given():
         layer = opteq.Equilibrium(problem, solver=ForwardBackward(step=0.5, tol=1e-10))
         found = layer.solve(u, z0=z)
         assert bool(found.converged.all())
-        assert float(problem.stationarity(found.state, u).max()) < 1e-8
+        assert float(problem.stationarity(tensor(found.state), u).max()) < 1e-8
         with pytest.raises(ShapeError, match=r"def zeros\(self, u\)"):
             layer(u)
         with pytest.raises(ShapeError, match="samples"):
@@ -290,8 +296,16 @@ def test_states_of_another_shape_than_u_need_no_guess_where_they_are_given():
     ("call", "error", "words"),
     [
         (lambda: Gaussian(torch.ones(3)), OptionError, "a tensor for fixed weights"),
-        (lambda: Linear(torch.nn.Linear(2, 2)), OptionError, "Dense(in, out)"),
-        (lambda: PatchGaussian(Conv2d(2, 8), 0.5), OptionError, "third argument"),
+        (
+            lambda: Linear(torch.nn.Linear(2, 2)),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "Dense(in, out)",
+        ),
+        (
+            lambda: PatchGaussian(Conv2d(2, 8), 0.5),  # pyright: ignore[reportArgumentType]
+            OptionError,
+            "third argument",
+        ),
         (lambda: Linear(Dense(2, 2)) * float("nan"), OptionError, "finite"),
         (
             lambda: Linear(Conv2d(2, 2, stride=2)).bind(torch.ones(1, 2, 7, 7)),
@@ -315,13 +329,14 @@ def test_plain_tensors_are_fixed_weights():
 
 
 def test_python_sums_and_signs():
-    a, z, u = draw("gaussian")
-    torch.testing.assert_close(sum([a, a]).value(z, u), 2 * a.value(z, u))
-    torch.testing.assert_close((-a).value(z, u), -a.value(z, u))
+    one, z, u = draw("gaussian")
+    torch.testing.assert_close(a(Sum, sum([one, one])).value(z, u), 2 * one.value(z, u))
+    torch.testing.assert_close((-one).value(z, u), -one.value(z, u))
 
 
 def test_numpy_numbers_are_numbers():
-    similarity = Gaussian(Dense(np.int64(2), np.int32(2)), gamma=np.float32(0.5))
+    W = Dense(np.int64(2), np.int32(2))  # pyright: ignore[reportArgumentType]
+    similarity = Gaussian(W, gamma=np.float32(0.5))  # pyright: ignore[reportArgumentType]
     assert float(similarity.gamma) == 0.5
 
 
@@ -357,7 +372,7 @@ def test_looking_at_a_problem_does_not_move_its_gamma():
     assert all(torch.equal(v, before[k]) for k, v in problem.state_dict().items())
     # What is looked at in training is the problem that training solves.
     assert float(problem.stationarity(layer(u), u).detach().max()) < 1e-4
-    assert int(similarity.gamma_rule.batches) == 2
+    assert int(known(similarity.gamma_rule).batches) == 2
 
 
 def test_a_value_is_checked_once_for_each_shape_of_states():

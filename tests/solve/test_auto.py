@@ -1,20 +1,23 @@
 """The automatic choice of a solver."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 import opteq
+from narrow import tensor
 from opteq.errors import IllPosedError
 from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
 from opteq.penalties import NonNegative
-from opteq.problem import Problem
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Auto, ForwardBackward, Picard, solve
 from opteq.solve.forward_backward import _Accelerated
 from opteq.solve.layout import FlatMap, Layout
 
 
-def problem(norm_bound, kernel=Gaussian):
+def problem(norm_bound: float, kernel: Callable[[Dense], Similarity] = Gaussian):
     torch.manual_seed(0)
     W = Dense(12, 12, norm_bound=norm_bound).double()
     return Problem(penalty=NonNegative(), similarity=kernel(W))
@@ -41,7 +44,7 @@ def test_auto_by_name_and_for_plain_functions():
     bound = layer.map.bind(torch.randn(2, 12, dtype=torch.float64))
     assert isinstance(layer.solver.method(FlatMap(bound, Layout(bound.start()))), _Accelerated)
     solution = solve(torch.cos, torch.zeros(1, 1, dtype=torch.float64), Auto(tol=1e-10))
-    assert solution.state.item() == pytest.approx(0.7390851332, abs=1e-9)
+    assert tensor(solution.state).item() == pytest.approx(0.7390851332, abs=1e-9)
 
 
 def test_auto_does_not_promise_what_no_solver_can():

@@ -1,4 +1,4 @@
-"""The equilibrium is the optimum that independent solvers find (R1)."""
+"""The equilibrium is the optimum that independent solvers find."""
 
 import cvxpy
 import numpy as np
@@ -29,7 +29,7 @@ def _clarabel(penalty, W, u):
     z = cvxpy.Variable(len(u))
     root = np.linalg.cholesky(np.eye(len(u)) - W.T @ W)
     cost = cvxpy.sum_squares(root.T @ z) / 2 - u @ z
-    constraints = []
+    constraints: list[cvxpy.Constraint] = []
     if isinstance(penalty, NonNegative):
         constraints = [z >= 0]
     elif isinstance(penalty, Box):

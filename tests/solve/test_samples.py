@@ -1,10 +1,11 @@
-"""Samples are solved as if they were alone (R8), and cost nothing once they are done."""
+"""Samples are solved as if they were alone, and cost nothing once they are done."""
 
 import pytest
 import torch
 
 import opteq
 from catalogue import SOLVERS
+from narrow import known, tensor
 from opteq.equilibrium import Proximal
 from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
@@ -43,7 +44,7 @@ def test_alone_in_a_batch_and_in_any_order(name, kind):
             assert alone.status[0] is together.status[i]
             assert abs(int(alone.steps[0]) - int(together.steps[i])) <= 1
     size = together.state[order].flatten(1).norm(dim=1)
-    gap = (shuffled.state - together.state[order]).flatten(1).norm(dim=1)
+    gap = (tensor(shuffled.state) - together.state[order]).flatten(1).norm(dim=1)
     assert (gap <= 100 * TOL * size).all()
 
 
@@ -92,7 +93,7 @@ def test_finished_samples_are_frozen_when_the_map_is_a_plain_function():
     )
     bound = Proximal(problem).bind(u)
     dropped = solve(bound, bound.start(), Picard(tol=1e-8, max_steps=3000))
-    assert torch.equal(early.state, dropped.state)
+    assert torch.equal(tensor(early.state), tensor(dropped.state))
     assert torch.equal(early.steps, dropped.steps)
     # The easy samples stopped at the tolerance: they were not carried on with the others.
     assert float(early.residual[:9].max()) > 1e-12
@@ -117,8 +118,8 @@ def test_looking_less_often_changes_nothing(monkeypatch):
     problem, u = mixed_linear()
     layer = opteq.Equilibrium(problem, solver=Anderson(tol=1e-8))
     expected = layer.solve(u)
-    monkeypatch.setattr("opteq.solve.loop.looking_is_free", lambda z: False)
-    monkeypatch.setattr("opteq.solve.safeguard.looking_is_free", lambda z: False)
+    for module in ("loop", "progress", "safeguard"):
+        monkeypatch.setattr(f"opteq.solve.{module}.looking_is_free", lambda z: False)
     found = layer.solve(u)
     torch.testing.assert_close(found.state, expected.state, rtol=0, atol=1e-7)
     assert torch.equal(found.steps, expected.steps)
@@ -128,7 +129,8 @@ def test_trace_follows_each_sample_until_it_is_done():
     problem, u = mixed_linear()
     layer = opteq.Equilibrium(problem, solver=Picard(tol=1e-6, max_steps=2000))
     solution = layer.solve(u, trace=True)
-    residual, objective = solution.trace.residual, solution.trace.objective
+    trace = known(solution.trace)
+    residual, objective = trace.residual, known(trace.objective)
     assert residual.shape == objective.shape == (int(solution.steps.max()), 12)
     for i in range(12):
         steps = int(solution.steps[i])
@@ -136,7 +138,7 @@ def test_trace_follows_each_sample_until_it_is_done():
         assert residual[steps:, i].isnan().all()
         assert residual[steps - 1, i] == solution.residual[i]
     torch.testing.assert_close(
-        objective[int(solution.steps[0]) - 1, 0], problem.objective(solution.state, u)[0]
+        objective[int(solution.steps[0]) - 1, 0], problem.objective(tensor(solution.state), u)[0]
     )
 
 
@@ -151,6 +153,6 @@ def test_warm_start_saves_steps():
 def test_half_precision_states_are_solved_in_single():
     T = lambda z: torch.tanh(z / 2 + 1)  # noqa: E731
     solution = solve(T, torch.zeros(2, 3, dtype=torch.bfloat16), Anderson(tol=1e-2))
-    assert solution.state.dtype == torch.bfloat16
+    assert tensor(solution.state).dtype == torch.bfloat16
     assert solution.residual.dtype == torch.float32
     assert bool(solution.converged.all())

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import opteq
+from narrow import a, known, tensor
 from opteq import theory
 from opteq.equilibrium import Monotone
+from opteq.equilibrium.monotone import BoundMonotone
 from opteq.errors import OptionError
 from opteq.kernels import Gaussian, Linear, Polynomial
 from opteq.operators import Dense
@@ -24,7 +26,7 @@ from opteq.solve import (
     solve,
 )
 from opteq.solve.conjugate_gradients import conjugate_gradients
-from opteq.theory.modules import module_lipschitz, pooling_norm
+from opteq.theory.layers import module_lipschitz, pooling_norm
 
 
 def layer_of(kernel, norm, solver=None):
@@ -97,9 +99,9 @@ def test_promised_evaluations_are_enough(kind, solver):
             assert int(found.steps.max()) > claims[0].value / 2  # and not much too many
         return
     exact = ForwardBackward(tol=1e-13, max_steps=5000, on_failure="ignore")
-    star = solve(bound, bound.start(), exact).state
-    found = solve(bound, bound.start(), replace(promised, tol=1e-15)).state
-    first = (2 * star - bound.map.product(star) - u).norm(dim=1)
+    star = tensor(solve(bound, bound.start(), exact).state)
+    found = tensor(solve(bound, bound.start(), replace(promised, tol=1e-15)).state)
+    first = (2 * star - a(BoundMonotone, bound).map.product(star) - u).norm(dim=1)
     assert bool(((found - star).norm(dim=1) <= 1e-3 * first).all())
 
 
@@ -109,10 +111,10 @@ def test_promised_products_of_conjugate_gradients_are_enough():
     (claim,) = [c for c in theory.certificate(layer).claims if c.name.startswith("conjugate")]
     u, g = 2 * torch.randn(2, 200, 5, dtype=torch.float64)
     bound = layer.map.bind(u)
-    z = layer.solve(u).state.detach()
-    system = bound.symmetric_linearization(z).system
-    exact = conjugate_gradients(system, g, tol=1e-14, max_steps=100).state
-    found = conjugate_gradients(system, g, tol=0.0, max_steps=int(claim.value)).state
+    z = tensor(layer.solve(u).state).detach()
+    system = known(bound.symmetric_linearization(z)).system
+    exact = tensor(conjugate_gradients(system, g, tol=1e-14, max_steps=100).state)
+    found = tensor(conjugate_gradients(system, g, tol=0.0, max_steps=int(claim.value)).state)
 
     def energy(v):
         return (v * system(v)).sum(1).sqrt()

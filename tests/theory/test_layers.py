@@ -2,22 +2,39 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import opteq
-from opteq.equilibrium import Branch, Branches, Chain, Monotone, Unit
+from narrow import a, classifier, known, tensor
+from opteq.equilibrium import (
+    BoundMap,
+    Branch,
+    Branches,
+    Chain,
+    EquilibriumMap,
+    Monotone,
+    Proximal,
+    Unit,
+)
+from opteq.equilibrium.bounds import Bounds
 from opteq.gradient import Implicit, Unrolled
 from opteq.kernels import Gaussian, Linear
+from opteq.models.bodies import Single
+from opteq.models.heads import BoundedHead, PooledHead
 from opteq.operators import AveragePool, Conv2d, Dense
+from opteq.operators.base import promised
 from opteq.operators.spectral import dense_norm
 from opteq.penalties import NonNegative
 from opteq.problem import HeritageDiversity, Independent, Problem
+from opteq.problem.curvature import Curvature
 from opteq.solve import Anderson, ForwardBackward, Picard
+from opteq.states import State
 from opteq.theory import certificate, gaussian_lipschitz, precise, stretch
-from opteq.theory.layers import layer_bounds
-from opteq.theory.modules import head_matrix
+from opteq.theory.layers import head_matrix, layer_bounds
 from opteq.theory.robustness import certified_radius, margin_lipschitz
 
 SHAPES = [(3, 4, 4), (3, 4, 4), (3, 2, 2)]
@@ -137,7 +154,7 @@ def test_constants_of_branches_worked_by_hand(norms):
     assert found.fused([1, 2]) == pytest.approx(exact[0] + 2 * exact[1])
     apart = float(stretch(lambda x: flat(layer(x)), g, stride=0).max())
     assert apart == pytest.approx(found.lipschitz, rel=1e-6)  # both bounds are reached
-    together = float(stretch(lambda x: sum(layer(x)), g, stride=0).max())
+    together = float(stretch(lambda x: torch.add(*layer(x)), g, stride=0).max())
     assert together == pytest.approx(found.fused([1, 1]), rel=1e-6)
     # What holds with diversity too is larger, and equal where the norms are.
     joint = replace(found, each=None)
@@ -151,10 +168,10 @@ def test_constants_of_branches_worked_by_hand(norms):
 def test_fusion_of_branches_in_a_model(fusion):
     """From features to fused features: branches at 8, 4, 2 are copied by 1, 2, 4."""
     torch.manual_seed(0)
-    model = opteq.create_model("mopteq_digits", certified=True, fusion=fusion)
+    model = classifier("mopteq_digits", certified=True, fusion=fusion)
     cert = certificate(model, input_shape=(1, 8, 8))
     (claim,) = [c for c in cert.claims if c.name.startswith("injections, equilibria")]
-    own = layer_bounds(model.body.layer.map, (24, 8, 8))
+    own = layer_bounds(a(Single, model.body).layer.map, (24, 8, 8))
     copies = [n * w for n, w in zip((1, 2, 4), own.parts, strict=True)]
     expected = math.hypot(*copies) * own.driven / (3 if fusion == "average" else 1)
     assert claim.value == pytest.approx(expected)
@@ -249,14 +266,17 @@ def test_exact_copies_leave_the_model_alone():
 def test_margins_have_constants_of_their_own(certified):
     """Never more than sqrt(2) times the logits' constant, and right for the head itself."""
     torch.manual_seed(0)
-    model = opteq.create_model("geq_digits", certified=certified, head_grid=2)
-    weight = model.head.operator.weight if certified else model.head.weight
+    model = classifier("geq_digits", certified=certified, head_grid=2)
+    if certified:
+        weight = a(BoundedHead, model.head).operator.weight
+    else:
+        weight = a(PooledHead, model.head).weight
     norm = float(torch.linalg.matrix_norm(weight.detach().double(), 2))
-    assert float(dense_norm(head_matrix(model.head))) == pytest.approx(norm)
-    slopes = margin_lipschitz(model, 3 * norm)
-    for a, b in ((0, 1), (4, 9)):
-        apart = (weight[a] - weight[b]).detach().double().norm()
-        assert float(slopes[a, b]) == pytest.approx(3 * float(apart), rel=1e-6)
+    assert float(dense_norm(known(head_matrix(model.head)))) == pytest.approx(norm)
+    slopes = a(Tensor, margin_lipschitz(model, 3 * norm))
+    for i, j in ((0, 1), (4, 9)):
+        apart = (weight[i] - weight[j]).detach().double().norm()
+        assert float(slopes[i, j]) == pytest.approx(3 * float(apart), rel=1e-6)
     assert float(slopes.max()) <= math.sqrt(2) * 3 * norm
     logits = torch.randn(50, 10, dtype=torch.float64)
     labels = logits.argmax(1)
@@ -267,3 +287,92 @@ def test_margins_have_constants_of_their_own(certified):
 def test_heads_that_are_not_one_matrix_have_the_plain_constant():
     model = opteq.create_model("opteq_digits", head="convolutions")
     assert margin_lipschitz(model, 2.5) == 2.5
+
+
+class BoundScaling(BoundMap):
+    def __init__(self, factor: float, u: torch.Tensor) -> None:
+        self.factor, self.u = factor, u
+
+    def __call__(self, z: State) -> State:
+        return self.factor * tensor(z) / 2 + self.u
+
+    def start(self) -> State:
+        return torch.zeros_like(self.u)
+
+    def select(self, index: torch.Tensor) -> BoundMap:
+        return BoundScaling(self.factor, self.u[index])
+
+    def curvature(self) -> Curvature:
+        return Curvature(-self.factor / 2, self.factor / 2)
+
+
+class Scaling(EquilibriumMap):
+    """T(z) = factor z / 2 + u, with a bound that its author brings."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def bind(self, u: torch.Tensor, /) -> BoundMap:
+        return BoundScaling(self.factor, u)
+
+    def curvature(self) -> Curvature:
+        return Curvature(-self.factor / 2, self.factor / 2)
+
+    def bounds(self, norms=promised, input_shape=None) -> Bounds:
+        found = Bounds.contracting(self.factor / 2, "by hand")
+        return replace(found, driven=1 / (1 - self.factor / 2), how=("factor < 2", True, "by hand"))
+
+
+class Silent(Scaling):
+    """The same map, of which its author says the curvature alone."""
+
+    def curvature(self) -> Curvature:
+        return super().curvature()
+
+
+class Steeper(Scaling):
+    """Another map under the same bound."""
+
+    def bind(self, u: torch.Tensor, /) -> BoundMap:
+        return Scaling(1.9).bind(u)
+
+
+def test_a_map_of_yours_brings_its_own_bound():
+    found = certificate(opteq.Equilibrium(Scaling()))
+    assert (found.contraction, found.lipschitz, found.unique) == (0.5, 2.0, True)
+    assert "by hand" in str(found)
+    # One that says its curvature alone has no more than follows from it.
+    silent = certificate(opteq.Equilibrium(Silent()))
+    assert (silent.contraction, silent.lipschitz, silent.unique) == (0.5, math.inf, True)
+    # And one that computes something else has nothing.
+    steeper = certificate(opteq.Equilibrium(Steeper()))
+    assert (steeper.contraction, steeper.unique) == (math.inf, False)
+    assert "bind is newer than its bound" in str(steeper)
+
+
+def test_a_kernel_with_a_curvature_of_its_own_inherits_no_other_bound():
+    class Twice(Gaussian):
+        def bind(self, u: torch.Tensor) -> Any:
+            return (2 * Gaussian(self.operator, 0.5)).bind(u)
+
+        def curvature(self):
+            return (2 * Gaussian(self.operator, 0.5)).curvature()
+
+    W = Dense(4, 4, norm_bound=0.6)
+    found = certificate(opteq.Equilibrium(Problem(NonNegative(), Twice(W))))
+    assert found.contraction == pytest.approx(2 * 0.36)
+    assert found.lipschitz == math.inf
+
+
+def test_promised_bounds_are_never_below_measured_ones():
+    torch.manual_seed(0)
+    for kernel in (Gaussian, Linear):
+        W = Dense(6, 6, norm_bound=0.9)
+        with torch.no_grad():
+            W.raw.mul_(0.5)
+        hidden = Proximal(Problem(NonNegative(), kernel(W)))
+        now, ever = layer_bounds(hidden, None), hidden.bounds()
+        assert now.contraction < 0.5 * ever.contraction
+        assert now.lipschitz < ever.lipschitz
+        assert now.convexity > ever.convexity

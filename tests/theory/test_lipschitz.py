@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 import opteq
 from opteq.equilibrium.chain import Chain
@@ -12,7 +13,7 @@ from opteq.errors import OptionError
 from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative
-from opteq.problem import Problem
+from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, ForwardBackward
 from opteq.theory import (
     certificate,
@@ -48,21 +49,22 @@ def test_the_gaussian_bound_is_sharp_within_one_percent(w):
     assert 0.99 * bound <= best <= bound
 
 
+def drawn(kind: str) -> tuple[Similarity, Tensor]:
+    """A similarity with random weights, and injections."""
+    if kind == "dense":
+        return Gaussian(Dense(6, 5, norm_bound=0.95), gamma=0.7), 2 * torch.randn(150, 5)
+    if kind == "patches":
+        projection = PatchProjection(patch=2, split=2, hidden=6)
+        similarity = PatchGaussian(Conv2d(3, 4, norm_bound=1.2), projection, gamma=0.5)
+        return similarity, 2 * torch.randn(60, 4, 4, 4)
+    return Linear(Dense(6, 6, norm_bound=0.9)), 2 * torch.randn(150, 6)
+
+
 @pytest.mark.parametrize("kind", ["dense", "patches", "linear", "chain"])
 def test_attacks_do_not_exceed_the_bound(kind):
     found, bounds = [], []
     for seed in range(5):
         torch.manual_seed(seed)
-        if kind == "dense":
-            similarity = Gaussian(Dense(6, 5, norm_bound=0.95), gamma=0.7)
-            u = 2 * torch.randn(150, 5)
-        elif kind == "patches":
-            projection = PatchProjection(patch=2, split=2, hidden=6)
-            similarity = PatchGaussian(Conv2d(3, 4, norm_bound=1.2), projection, gamma=0.5)
-            u = 2 * torch.randn(60, 4, 4, 4)
-        elif kind == "linear":
-            similarity = Linear(Dense(6, 6, norm_bound=0.9))
-            u = 2 * torch.randn(150, 6)
         if kind == "chain":
             units = [
                 Unit(Dense(5, 7, norm_bound=0.9), injection=torch.nn.Linear(5, 7), alpha=alpha)
@@ -71,6 +73,7 @@ def test_attacks_do_not_exceed_the_bound(kind):
             problem, u = Chain(units), 2 * torch.randn(150, 5)
             solver = Anderson(tol=1e-11, max_steps=500)
         else:
+            similarity, u = drawn(kind)
             problem = Problem(penalty=NonNegative(), similarity=similarity)
             solver = ForwardBackward(tol=1e-11, max_steps=500)
         layer = opteq.Equilibrium(problem, solver=solver).double()

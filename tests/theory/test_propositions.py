@@ -1,12 +1,15 @@
 """The paper's propositions: against Monte Carlo, attack and exact kernels."""
 
 import math
+from typing import cast
 
 import pytest
 import torch
 
 import opteq
+from narrow import classifier, known, tensor
 from opteq.kernels import Gaussian, Linear
+from opteq.models.network import Classifier
 from opteq.operators import Dense
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
@@ -67,7 +70,7 @@ def test_proposition_3_is_not_violated_where_it_means_something():
         x = torch.randn(64, 6, dtype=torch.float64)
         x = 0.9 * x / x.norm(dim=1, keepdim=True).clamp(min=1)
         x.requires_grad_()
-        d = torch.randn_like(x)
+        d, stretch = torch.randn_like(x), torch.empty(0)
         for _ in range(20):
             d = (d / d.norm(dim=1, keepdim=True)).detach()
             d.requires_grad_()
@@ -204,7 +207,7 @@ def test_the_gap_that_proposition_2_bounds():
     labels = torch.tensor([0, 0, 0])
     every = torch.arange(3)
     # One of three is wrong, two of three do not lead by 1.
-    gap = margin_gap(model, (every, labels), (every, labels), margin=1.0)
+    gap = margin_gap(cast(Classifier, model), (every, labels), (every, labels), margin=1.0)
     assert gap == pytest.approx(1 / 3 - 2 / 3)
 
 
@@ -215,7 +218,7 @@ def test_propositions_of_models():
     torch.manual_seed(0)
     x = torch.rand(16, 1, 8, 8)
     options = {"certified": True, "head_norm": 0.9}
-    geq = opteq.create_model("geq_digits", gamma=1e-4, **options).eval()
+    geq = classifier("geq_digits", gamma=1e-4, **options).eval()
     found = propositions_of(geq, x, samples=1000)
     assert [name for name, _ in found] == ["branch 1"] * 7 + ["branch 2"] * 7
     by_name = {bound.name: bound for name, bound in found if name == "branch 1"}
@@ -224,23 +227,23 @@ def test_propositions_of_models():
     # What was proved holds between any two images' features.
     features = geq.stem(x)
     layer, u = geq.body.parts(features)[0]
-    z = layer.solve(u).state
+    z = tensor(layer.solve(u).state)
     moved = (z[1:] - z[:-1]).flatten(1).norm(dim=1)
     distance = (features[1:] - features[:-1]).flatten(1).norm(dim=1)
     assert bool((moved <= ours.value * distance * (1 + 1e-3)).all())
     assert by_name["proposition 2, generalisation gap"].value > 1
-    assert 0 < ours.measured <= ours.value
+    assert 0 < known(ours.measured) <= ours.value
     kappa = by_name["proposition 4, GEQ"]
-    assert 0 < kappa.measured <= kappa.value
+    assert 0 < known(kappa.measured) <= kappa.value
     assert by_name["remark 3, distance from which GEQ's is less"].value == math.inf  # U is wide
-    single = opteq.create_model("opteq_single_digits", **options).eval()
+    single = classifier("opteq_single_digits", **options).eval()
     of_single = propositions_of(single, x, samples=1000, gap=0.25)
     (gap, bound, own, kappa) = (each for _, each in of_single)
     assert gap.measured == 0.25
-    assert 0 < own.measured <= own.value
+    assert 0 < known(own.measured) <= own.value
     assert kappa.name == "proposition 4, OptEq"
-    assert 0 < kappa.measured <= kappa.value
+    assert 0 < known(kappa.measured) <= kappa.value
     assert gap.name.startswith("proposition 2")
     assert own.value <= bound.value * 1.01  # mu bounds each of the norms that ours has
-    assert propositions_of(opteq.create_model("mopteq_digits").eval(), x, samples=9) == []
+    assert propositions_of(classifier("mopteq_digits").eval(), x, samples=9) == []
     assert "proposition 3" in propositions_table(found).markdown()

@@ -6,6 +6,9 @@ import pytest
 import torch
 
 import opteq
+from narrow import a
+from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
 from opteq.theory import certificate
 from opteq.theory.robustness import certified_radius, robust_accuracy, survivors, withstands_all
@@ -15,10 +18,8 @@ from opteq.theory.robustness import certified_radius, robust_accuracy, survivors
 def trained():
     torch.manual_seed(0)
     model = opteq.create_model("geq_digits")
-    from opteq.data import load_data
-
-    images, labels = load_data("digits").train.read(torch.arange(128))
-    images = images.float() / 255
+    some = a(MemoryImages, load_data("digits").train.subset(torch.arange(128)))
+    images, labels = some.images.float() / 255, some.labels
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
         loss = torch.nn.functional.cross_entropy(model(images), labels)

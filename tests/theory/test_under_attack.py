@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from narrow import known
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "reliability" / "bounds"
 QUICK = ("contraction*", "modulus*", "distance*", "evaluations*", "ordinary*", "proposition*")
 
@@ -16,9 +18,9 @@ def script():
     """Its parts lie in its folder, which Python puts on the path when it is run."""
     sys.path.insert(0, str(SCRIPT))
     try:
-        spec = importlib.util.spec_from_file_location("bounds", SCRIPT / "__main__.py")
+        spec = known(importlib.util.spec_from_file_location("bounds", SCRIPT / "__main__.py"))
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        known(spec.loader).exec_module(module)
         yield module
     finally:
         sys.path.remove(str(SCRIPT))
@@ -74,9 +76,9 @@ def test_a_wrong_bound_is_noticed(script, capsys, monkeypatch, pattern, field, f
 def test_certificates_of_random_combinations(capsys):
     """The script that draws layers and models of all kinds, with few draws."""
     path = SCRIPT.parent / "combinations.py"
-    spec = importlib.util.spec_from_file_location("combinations", path)
+    spec = known(importlib.util.spec_from_file_location("combinations", path))
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    known(spec.loader).exec_module(module)
     assert module.main(["--layers", "60", "--models", "20"]) == 0
     output = capsys.readouterr().out
     assert output.splitlines()[-1].endswith("comparisons, 0 violations")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from opteq.errors import RecipeError
+from opteq.errors import RecipeError, RenamedWarning
 from opteq.models.registry import entry
 from opteq.training.build import shaped_model
 from opteq.training.recipe import OptimizerSettings, ScheduleSettings, SolveSettings
@@ -131,3 +131,40 @@ def test_numbers_without_a_point_are_numbers(tmp_path):
     assert recipe.train.optimizer.weight_decay == 2e-4
     # What is no number is left alone.
     assert load_recipe(path, ["model.options.gamma=learned"]).model.options["gamma"] == "learned"
+
+
+def test_a_recipe_says_only_what_is_its_own(tmp_path):
+    (tmp_path / "longer.yaml").write_text("extends: geq_digits\ntrain: {epochs: 40}\n")
+    (tmp_path / "wider.yaml").write_text("extends: longer\nmodel: {options: {channels: 48}}\n")
+    base, found = load_recipe("geq_digits"), load_recipe(tmp_path / "wider.yaml")
+    assert (found.name, found.summary) == ("wider", "")
+    assert found.train == base.train.model_copy(update={"epochs": 40})
+    assert found.model.options == {**base.model.options, "channels": 48}
+    assert (found.data, found.augment) == (base.data, base.augment)
+
+
+@pytest.mark.parametrize(
+    ("parent", "words"),
+    [
+        ("geq_digit", "extends 'geq_digit', and there is no such recipe.*'geq_digits'"),
+        ("itself", "extend each other: itself -> itself"),
+    ],
+)
+def test_a_parent_that_cannot_be_is_named(tmp_path, parent, words):
+    path = tmp_path / "itself.yaml"
+    path.write_text(f"extends: {parent}\n")
+    with pytest.raises(RecipeError, match=words):
+        load_recipe(path)
+
+
+def test_old_names_of_keys_still_work_and_are_mentioned_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("opteq.training.recipe_files._TOLD", set())
+    path = tmp_path / "old.yaml"
+    path.write_text("extends: geq_digits\ntrain: {optimiser: {learning_rate: 0.5}}\n")
+    with pytest.warns(RenamedWarning, match="train.optimizer"):
+        found = load_recipe(path)
+    assert found.train.optimizer == OptimizerSettings(
+        name="adamw", learning_rate=0.5, weight_decay=0.01
+    )
+    again = load_recipe("geq_digits", ["train.optimiser.momentum=0.5"])  # and no second warning
+    assert again.train.optimizer.momentum == 0.5

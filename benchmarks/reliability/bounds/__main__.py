@@ -71,7 +71,7 @@ def checks() -> dict[str, Callable[[int], Ratios]]:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("patterns", nargs="*", default=["*"])
     parser.add_argument("--tries", type=int, default=10_000)
     arguments = parser.parse_args(words)

@@ -10,8 +10,10 @@ from torch.nn import functional
 import opteq
 from opteq.attacks import Attack
 from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
+from opteq.models.network import Network
 from opteq.theory import certificate, precise
-from opteq.theory.modules import module_lipschitz
+from opteq.theory.layers import module_lipschitz
 from opteq.theory.robustness import certified_radius, lead, margin_lipschitz
 
 MODELS = {
@@ -43,10 +45,10 @@ MODELS = {
     "MOptEq": ("mopteq_digits", {"channels": 16, "middle": (8, 8, 16)}),
     "GEQ, free stem": ("geq_digits", {"certified": False, "channels": 16, "middle": (8, 16)}),
 }
-_TRAINED: dict[str, tuple[opteq.models.classifier.Network, Tensor, Tensor]] = {}
+_TRAINED: dict[str, tuple[Network, Tensor, Tensor]] = {}
 
 
-def trained(name: str) -> tuple[opteq.models.classifier.Network, Tensor, Tensor]:
+def trained(name: str) -> tuple[Network, Tensor, Tensor]:
     """A small model after forty steps on digits, exact and in float64, and images."""
     if name not in _TRAINED:
         torch.manual_seed(0)
@@ -56,8 +58,9 @@ def trained(name: str) -> tuple[opteq.models.classifier.Network, Tensor, Tensor]
             options.pop("head_norm")
         model = opteq.create_model(registered, **options)
         model.image_shape = (1, 8, 8)
-        images, labels = load_data("digits").train.read(torch.arange(512))
-        images = images.float() / 255
+        some = load_data("digits").train.subset(torch.arange(512))
+        assert isinstance(some, MemoryImages)
+        images, labels = some.images.float() / 255, some.labels
         optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
         for _ in range(40):
             optimizer.zero_grad()

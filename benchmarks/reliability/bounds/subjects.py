@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from ascent import ROUNDS
@@ -47,7 +48,9 @@ def _chain() -> EquilibriumMap:
     )
 
 
-def _branches(weight: float, diversity: str = "smooth") -> EquilibriumMap:
+def _branches(
+    weight: float, diversity: Literal["smooth", "sign", "none"] = "smooth"
+) -> EquilibriumMap:
     injections = [Conv2d(3, 4, norm_bound=1.0), Conv2d(3, 5, norm_bound=1.0) @ AveragePool(2)]
     weights = [Conv2d(3, 4, norm_bound=0.9), Conv2d(3, 5, norm_bound=0.9)]
     coupling = HeritageDiversity(weight, diversity=diversity if weight else "none")

@@ -23,9 +23,8 @@ from opteq.problem.curvature import Curvature
 from opteq.solve import Anderson, ForwardBackward, Solution, Solver, Status, solve
 from opteq.solve.conjugate_gradients import solve_with_residual
 from opteq.solve.layout import Layout
-from opteq.solve.solution import report
+from opteq.solve.solution import code, report
 from opteq.solve.solver import OnFailure
-from opteq.solve.status import code
 from opteq.states import State, as_tuple, in_order_of, like
 
 # Steps of conjugate gradients after which the residual of its recurrence is still the true one.

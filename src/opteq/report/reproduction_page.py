@@ -12,14 +12,15 @@ from opteq.report.pictures import write_picture
 
 
 def write_reproduction(found: Reproduction, command: str) -> None:
-    """OUTPUT/ID.md, OUTPUT/ID.csv, OUTPUT/ID-*.png."""
+    """OUTPUT/ID.md, and beside it tables/ID.csv and pictures/ID-*.png."""
     plan = found.plan
     name = plan.id
-    plan.output.mkdir(parents=True, exist_ok=True)
-    write_atomically(plan.output / f"{name}.csv", found.table.csv())
+    tables = plan.output / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
+    write_atomically(tables / f"{name}.csv", found.table.csv())
     pictures = {}
     for key, picture in found.pictures.items():
-        pictures[key] = f"{name}-{key}.png"
+        pictures[key] = f"pictures/{name}-{key}.png"
         write_picture(picture, plan.output / pictures[key])
     write_atomically(found.page, (markdown(found, command, pictures) + "\n").encode())
 

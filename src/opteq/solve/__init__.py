@@ -8,9 +8,8 @@ from opteq.solve.loop import solve
 from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
 from opteq.solve.sam import SAM
-from opteq.solve.solution import Solution, Trace
+from opteq.solve.solution import Solution, Status, Trace
 from opteq.solve.solver import Solver
-from opteq.solve.status import Status
 
 __all__ = [
     "SAM",

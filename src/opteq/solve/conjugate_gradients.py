@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from opteq.solve.layout import Layout
-from opteq.solve.solution import Solution
-from opteq.solve.status import Status, code
+from opteq.solve.solution import Solution, Status, code
 
 
 def conjugate_gradients(

@@ -15,11 +15,9 @@ from opteq.errors import OptionError
 from opteq.solve.anderson import Anderson
 from opteq.solve.layout import FlatMap, LastEvaluation, Layout
 from opteq.solve.progress import SampleProgress, measure
-from opteq.solve.safeguard import looking_is_free
-from opteq.solve.solution import Solution, Trace, report
+from opteq.solve.solution import Solution, Status, Trace, code, report
 from opteq.solve.solver import Solver
-from opteq.solve.status import Status, code
-from opteq.states import State, as_tuple, like
+from opteq.states import State, as_tuple, like, looking_is_free
 
 # Finished samples are dropped from the computation once they are this part of it; before that
 # they are frozen, because dropping costs a copy of the solver's memory.

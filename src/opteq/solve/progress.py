@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from opteq.solve.safeguard import looking_is_free
+from opteq.solve.solution import Status, code
 from opteq.solve.solver import Solver
-from opteq.solve.status import Status, code
+from opteq.states import looking_is_free
 
 
 class Residuals(NamedTuple):

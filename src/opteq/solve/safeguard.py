@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from opteq.problem.curvature import Number
+from opteq.states import looking_is_free
 
 
 class Safeguard:
@@ -51,11 +52,6 @@ class Safeguard:
         if self.plain is not None:
             self.plain, self.length = self.plain[index], self.length[index]
             self.returning = self.returning[index]
-
-
-def looking_is_free(tensor: Tensor) -> bool:
-    """Whether a result can be looked at without waiting for a device."""
-    return tensor.device.type == "cpu"
 
 
 def _factor(rate: Number) -> Number:

@@ -21,8 +21,13 @@ from opteq.operators.base import Shape
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.states import State, as_tuple
 from opteq.theory.claim import Certificate, Claim
-from opteq.theory.layers import returned_bounds
-from opteq.theory.modules import head_lipschitz, keeps_size, module_lipschitz, unbounded
+from opteq.theory.layers import (
+    head_lipschitz,
+    keeps_size,
+    module_lipschitz,
+    returned_bounds,
+    unbounded,
+)
 from opteq.theory.rates import rate_claims
 from opteq.theory.trust import sampled_penalties, unaltered
 

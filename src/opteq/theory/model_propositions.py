@@ -17,13 +17,13 @@ from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import Equilibrium
 from opteq.models.bodies import Parallel, to_side
 from opteq.models.bounded import Bounded
-from opteq.models.network import Classifier
+from opteq.models.network import Classifier, Network
 from opteq.operators import Conv2d, WeightedOperator
 from opteq.operators.base import dense_matrix
 from opteq.operators.spectral import dense_norm
 from opteq.states import as_tuple
 from opteq.theory.certificate import certificate
-from opteq.theory.modules import head_matrix, module_lipschitz
+from opteq.theory.layers import head_matrix, module_lipschitz
 from opteq.theory.propositions import (
     Bound,
     arc_cosine,
@@ -92,7 +92,7 @@ def propositions_of(
 
 @torch.no_grad()
 def margin_gap(
-    model: Classifier,
+    model: Network,
     train: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
     margin: float = 1.0,

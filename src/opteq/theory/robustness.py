@@ -29,7 +29,7 @@ from opteq.layer import equilibria
 from opteq.models.network import Classifier, Network, is_right
 from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
-from opteq.theory.modules import head_matrix
+from opteq.theory.layers import head_matrix
 from opteq.theory.stretch import precise, stretch
 
 Progress = Callable[[int], object]

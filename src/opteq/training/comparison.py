@@ -17,12 +17,11 @@ from opteq.environment import environment
 from opteq.errors import OptionError, RunError
 from opteq.exhibits import Table
 from opteq.training.build import shaped_model
-from opteq.training.checkpoint import load_checkpoint
+from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
 from opteq.training.session import Report, train
-from opteq.training.state import require_same_data
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from opteq.models.network import Network
 from opteq.options import one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model
-from opteq.training.checkpoint import load_checkpoint
+from opteq.training.checkpoint import load_checkpoint, load_weights, require_fitting
 from opteq.training.folder import RunFolder
 from opteq.training.recipe import ModelSettings
-from opteq.training.state import load_weights, require_fitting
 
 
 def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:

@@ -17,18 +17,19 @@ from opteq.data.dataset import Data, fingerprint
 from opteq.errors import DataWarning, RunError
 from opteq.models.network import Network
 from opteq.training.average import WeightAverage
-from opteq.training.checkpoint import load_checkpoint, save_checkpoint
-from opteq.training.folder import RunFolder
-from opteq.training.recipe import Recipe
-from opteq.training.state import (
+from opteq.training.checkpoint import (
+    load_checkpoint,
     load_optimizer,
     load_weights,
     pack_model,
     pack_optimizer,
     require_resumable,
     require_same_data,
+    save_checkpoint,
     unpack,
 )
+from opteq.training.folder import RunFolder
+from opteq.training.recipe import Recipe
 
 
 @dataclass

@@ -20,14 +20,13 @@ from opteq.papers.engine.experiment import Column, Experiment, Row, Trained, dot
 from opteq.papers.engine.results import Results, Values
 from opteq.papers.engine.small_scale import has_family, tiny_recipe
 from opteq.papers.engine.verdicts import Verdict
-from opteq.training.checkpoint import load_checkpoint
+from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
-from opteq.training.state import require_same_data
 
 Scale = Literal["tiny", "paper"]
 

@@ -1,0 +1,28 @@
+"""Pages for readers: every link leads somewhere, every picture and table is shown."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = ROOT / "docs" / "results"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_of_results_is_in_the_index_and_every_picture_on_a_page():
+    index = (RESULTS / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in RESULTS.glob("*.md")} - {"README.md"}
+    assert len(pages) > 30
+    assert not [name for name in pages if f"({name})" not in index]
+    shown = " ".join(path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md"))
+    pictures = [path.name for path in (RESULTS / "pictures").iterdir()]
+    assert not [name for name in pictures if f"pictures/{name})" not in shown]
