@@ -1,11 +1,13 @@
 """From Python, what the command line does."""
 
+from typing import Any
+
 import pytest
 
 import opteq
 from opteq.errors import OptionError, RecipeError, RunError
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "train": {"epochs": 1, "batch_size": 32},
     "data": {"limit_train": 96, "limit_test": 32},
 }

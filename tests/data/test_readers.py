@@ -8,11 +8,12 @@ import pytest
 import torch
 from PIL import Image
 
+from narrow import a
 from opteq.data import cifar, download, idx
 from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, read_batches
 from opteq.data.catalogue import list_data, load_data
 from opteq.data.dataset import VOID, MemoryImages, decode
-from opteq.data.folders import load_image_folder, load_pairs
+from opteq.data.folders import PairedImages, load_image_folder, load_pairs
 from opteq.data.settings import DataSettings
 from opteq.data.splits import limited
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError
@@ -66,74 +67,77 @@ def cifar100(tmp_path):
 
 def test_digits_are_bundled_and_split_once():
     from sklearn.datasets import load_digits
+    from sklearn.utils import Bunch
 
-    data, reference = load_data("digits"), load_digits()
+    data, reference = load_data("digits"), a(Bunch, load_digits())
+    train, test = a(MemoryImages, data.train), a(MemoryImages, data.test)
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.shape == (1, 8, 8)
-    every = torch.cat([data.train.images, data.test.images])[:, 0]
+    every = torch.cat([train.images, test.images])[:, 0]
     pixels = torch.from_numpy(np.rint(reference.images * 255 / 16)).byte()
     assert sorted(map(bytes, every.numpy().reshape(-1, 64))) == sorted(
         map(bytes, pixels.numpy().reshape(-1, 64))
     )
-    counts = torch.bincount(torch.cat([data.train.labels, data.test.labels]))
+    counts = torch.bincount(torch.cat([train.labels, test.labels]))
     assert counts.tolist() == np.bincount(reference.target).tolist()
 
 
 def test_idx_files_are_read_zipped_and_plain(fashion, tmp_path):
     data = load_data("fashion-mnist", tmp_path)
-    assert data.train.images.shape == (30, 1, 28, 28)
-    assert data.test.labels.shape == (20,)
+    train, test = a(MemoryImages, data.train), a(MemoryImages, data.test)
+    assert train.images.shape == (30, 1, 28, 28)
+    assert test.labels.shape == (20,)
     rng = np.random.default_rng(0)
-    assert np.array_equal(data.train.images[:, 0].numpy(), rng.integers(0, 256, (30, 28, 28)))
+    assert np.array_equal(train.images[:, 0].numpy(), rng.integers(0, 256, (30, 28, 28)))
 
 
 def test_cifar_records_are_planes(cifar10, tmp_path):
     data = load_data("cifar10", tmp_path)
-    assert data.train.images.shape == (40, 3, 32, 32)
+    train, test = a(MemoryImages, data.train), a(MemoryImages, data.test)
+    assert train.images.shape == (40, 3, 32, 32)
     raw = np.frombuffer((cifar10 / "test_batch.bin").read_bytes(), np.uint8).reshape(10, 3073)
-    assert np.array_equal(
-        data.test.images[3, 1].numpy(), raw[3, 1 + 1024 : 1 + 2048].reshape(32, 32)
-    )
-    assert data.test.labels.tolist() == list(range(10))
+    assert np.array_equal(test.images[3, 1].numpy(), raw[3, 1 + 1024 : 1 + 2048].reshape(32, 32))
+    assert test.labels.tolist() == list(range(10))
 
 
 def test_super_classes_keep_the_fifth_sub_class_back(cifar100, tmp_path):
     settings = DataSettings(name="cifar100", split="super_classes")
     data = load_data(settings, tmp_path)
     assert len(data.classes) == 20
-    assert (len(data.train), len(data.test), len(data.unseen)) == (160, 160, 40)
-    assert data.unseen.labels.bincount().tolist() == [2] * 20
-    fine = load_data("cifar100", tmp_path)
-    kept = {bytes(x) for x in data.unseen.images.numpy().reshape(40, -1)}
-    last = [i for i, label in enumerate(fine.test.labels.tolist()) if label % 5 == 4]
-    assert kept == {bytes(fine.test.images[i].numpy().reshape(-1)) for i in last}
+    unseen = a(MemoryImages, data.unseen)
+    assert (len(data.train), len(data.test), len(unseen)) == (160, 160, 40)
+    assert unseen.labels.bincount().tolist() == [2] * 20
+    fine = a(MemoryImages, load_data("cifar100", tmp_path).test)
+    kept = {bytes(x) for x in unseen.images.numpy().reshape(40, -1)}
+    last = [i for i, label in enumerate(fine.labels.tolist()) if label % 5 == 4]
+    assert kept == {bytes(fine.images[i].numpy().reshape(-1)) for i in last}
     assert len(load_data(DataSettings(name="cifar100", labels="coarse"), tmp_path).classes) == 20
 
 
 def test_five_known_classes(cifar10, tmp_path):
     data = load_data(DataSettings(name="cifar10", split="five_known"), tmp_path)
     assert data.classes == cifar.CIFAR10_CLASSES[:5]
-    assert data.train.labels.max() == 4
-    assert set(data.unseen.labels.tolist()) == {5, 6, 7, 8, 9}
+    assert a(MemoryImages, data.train).labels.max() == 4
+    assert set(a(MemoryImages, data.unseen).labels.tolist()) == {5, 6, 7, 8, 9}
 
 
 def test_limits_take_of_every_class(tmp_path):
     """Folders are sorted by class: the first images would show two classes of ten."""
     labels = torch.arange(10).repeat_interleave(50)
     images = MemoryImages(torch.arange(500)[:, None, None, None].to(torch.uint8), labels)
-    chosen = limited(images, 100)
+    chosen = a(MemoryImages, limited(images, 100))
     assert chosen.labels.bincount().tolist() == [10] * 10
-    fewer = limited(images, 30)
+    fewer = a(MemoryImages, limited(images, 30))
     assert fewer.labels.bincount().tolist() == [3] * 10
     pairs = [
         set(zip(s.images.flatten().tolist(), s.labels.tolist(), strict=True))
         for s in (chosen, fewer)
     ]
     assert pairs[1] < pairs[0]
-    assert torch.equal(limited(images, 30).images, fewer.images)
+    assert torch.equal(a(MemoryImages, limited(images, 30)).images, fewer.images)
     assert limited(images, 500) is limited(images, None) is images
     uneven = MemoryImages(torch.zeros(1000, 1, 1, 1), torch.tensor([0] * 998 + [1, 2]))
-    assert limited(uneven, 10).labels.bincount().tolist() == [8, 1, 1]
+    assert a(MemoryImages, limited(uneven, 10)).labels.bincount().tolist() == [8, 1, 1]
 
 
 def test_a_limit_that_hides_classes_is_told(cifar10, tmp_path):
@@ -222,8 +226,8 @@ def test_label_maps_are_found_in_the_folder_of_their_image(tmp_path):
         for name in ("1", "2"):
             label_pair(tmp_path, f"{folder}/{name}.png", np.full((4, 4), i))
     data = load_pairs(tmp_path, classes=2)
-    pairs = [*data.train.pairs, *data.test.pairs]
-    assert all(a.parent.name == b.parent.name for a, b in pairs)
+    pairs = [*a(PairedImages, data.train).pairs, *a(PairedImages, data.test).pairs]
+    assert all(image.parent.name == labels.parent.name for image, labels in pairs)
     (tmp_path / "labels" / "b" / "1.png").unlink()
     with pytest.raises(DataError, match=r"b/1\.png has no label map"):
         load_pairs(tmp_path, classes=2)
@@ -382,7 +386,7 @@ def test_a_wrong_checksum_is_not_kept(tmp_path, monkeypatch):
             self.end_headers()
             self.wfile.write(b"something else")
 
-        def log_message(self, *args):
+        def log_message(self, format, *args):
             pass
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Server)
@@ -492,7 +496,7 @@ def test_label_maps_with_strange_classes_are_named(tmp_path):
 def test_statistics_equal_numpy():
     data = load_data("digits")
     mean, std = pixel_statistics(data.train)
-    pixels = data.train.images.double().numpy() / 255
+    pixels = a(MemoryImages, data.train).images.double().numpy() / 255
     np.testing.assert_allclose(mean.numpy(), [pixels.mean()], rtol=1e-6)
     np.testing.assert_allclose(std.numpy(), [pixels.std()], rtol=1e-6)
 
@@ -509,12 +513,14 @@ def test_digits_have_two_super_classes():
     whole = load_data("digits")
     data = load_data(DataSettings(name="digits", split="super_classes"))
     assert data.classes == ("even", "odd")
-    small = whole.train.labels < 8
-    assert len(data.train) == int(small.sum())
-    assert bool((data.train.labels == whole.train.labels[small] % 2).all())
-    assert bool((data.train.images == whole.train.images[small]).all())
-    assert len(data.test) + len(data.unseen) == len(whole.test)
-    assert bool((data.unseen.labels == whole.test.labels[whole.test.labels >= 8] % 2).all())
+    train, unseen = a(MemoryImages, data.train), a(MemoryImages, data.unseen)
+    every, test = a(MemoryImages, whole.train), a(MemoryImages, whole.test)
+    small = every.labels < 8
+    assert len(train) == int(small.sum())
+    assert bool((train.labels == every.labels[small] % 2).all())
+    assert bool((train.images == every.images[small]).all())
+    assert len(data.test) + len(unseen) == len(test)
+    assert bool((unseen.labels == test.labels[test.labels >= 8] % 2).all())
 
 
 def test_debian_package_is_found():

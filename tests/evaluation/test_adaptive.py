@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+from narrow import a, classifier, known, tensor
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import OptionError
 from opteq.evaluation.adaptive import _cannot_change, predict_adaptively
-from opteq.kernels import Gaussian, Linear
-from opteq.models import create_model
-from opteq.operators import Dense
+from opteq.kernels import Gaussian, Linear, PatchGaussian
+from opteq.models.heads import PooledHead
+from opteq.operators import Dense, WeightedOperator
 from opteq.penalties import NonNegative
 from opteq.problem import Problem
 from opteq.problem.curvature import largest
@@ -17,7 +18,7 @@ from opteq.solve import Anderson, solve
 
 def model_and_images(**options):
     torch.manual_seed(0)
-    model = create_model("geq_digits", **options)
+    model = classifier("geq_digits", **options)
     images = torch.rand(64, 1, 8, 8)
     for _ in range(3):
         model(images)  # running statistics
@@ -26,7 +27,7 @@ def model_and_images(**options):
 
 def exact_logits(model, images):
     model = model.double()
-    for layer in model.body.layers:
+    for layer in model.body.equilibria():
         layer.solver = Anderson(tol=1e-11)
     with torch.no_grad():
         return model(images.double())
@@ -35,9 +36,10 @@ def exact_logits(model, images):
 @pytest.mark.parametrize("sharp", [1.0, 0.02])
 def test_decided_classes_are_those_of_the_exact_equilibrium(sharp):
     model, images = model_and_images()
+    head = a(PooledHead, model.head)
     with torch.no_grad():
-        model.head.weight.mul_(sharp)
-        model.head.bias.mul_(sharp)
+        head.weight.mul_(sharp)
+        head.bias.mul_(sharp)
     output = predict_adaptively(model, images)
     exact = exact_logits(model, images).argmax(1)
     assert output.decided.float().mean() > 0.95
@@ -75,7 +77,7 @@ def test_the_distance_to_the_equilibrium_is_bounded(kernel):
         torch.manual_seed(seed)
         problem = Problem(NonNegative(), kernel(Dense(6, 6, norm_bound=0.95))).double()
         bound = Proximal(problem).bind(2 * torch.randn(16, 6, dtype=torch.float64))
-        star = solve(bound, bound.start(), Anderson(tol=1e-13)).state
+        star = tensor(solve(bound, bound.start(), Anderson(tol=1e-13)).state)
         curvature = bound.curvature()
         factor = largest(curvature.contraction) / (1 - largest(curvature.high))
         z = star + torch.randn_like(star) * torch.rand(16, 1, dtype=torch.float64)
@@ -88,12 +90,13 @@ def test_the_distance_to_the_equilibrium_is_bounded(kernel):
 def test_models_without_the_bound_are_refused():
     images = torch.rand(2, 1, 8, 8)
     with pytest.raises(OptionError, match="not those of one hidden problem"):
-        predict_adaptively(create_model("mopteq_digits").eval(), images)
+        predict_adaptively(classifier("mopteq_digits").eval(), images)
     with pytest.raises(OptionError, match="training mode"):
-        predict_adaptively(create_model("geq_digits"), images)
-    free = create_model("geq_digits", normalization="weight_norm").eval()
+        predict_adaptively(classifier("geq_digits"), images)
+    free = classifier("geq_digits", normalization="weight_norm").eval()
     with torch.no_grad():
-        for layer in free.body.layers:
-            layer.problem.similarity.operator.gain.mul_(10)
+        for layer in free.body.equilibria():
+            operator = a(PatchGaussian, known(layer.problem).similarity).operator
+            known(a(WeightedOperator, operator).gain).mul_(10)
     with pytest.raises(OptionError, match="strongly convex"):
         predict_adaptively(free, images)

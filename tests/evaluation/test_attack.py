@@ -1,15 +1,18 @@
 """Attacks: against another library's on a plain net, and sanity of what they find."""
 
 import copy
+from typing import Literal
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 import opteq
+from narrow import a
 from opteq.attacks import Attack, projected_gradient, rules_for, withstands
 from opteq.context import use_gradient
 from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.attack import (
     SIGNS,
@@ -26,16 +29,15 @@ def trained(name, steps):
     torch.manual_seed(0)
     model = opteq.create_model(name)
     data = load_data("digits")
+    train, test = a(MemoryImages, data.train), a(MemoryImages, data.test)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     generator = torch.Generator().manual_seed(0)
     for _ in range(steps):
-        index = torch.randint(0, len(data.train), (64,), generator=generator)
-        images, labels = data.train.read(index)
+        batch = train.subset(torch.randint(0, len(train), (64,), generator=generator))
         optimizer.zero_grad()
-        cross_entropy(model(images.float() / 255), labels).backward()
+        cross_entropy(model(batch.images.float() / 255), batch.labels).backward()
         optimizer.step()
-    images, labels = data.test.read(torch.arange(len(data.test)))
-    return model.eval(), images.float() / 255, labels
+    return model.eval(), test.images.float() / 255, test.labels
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,9 @@ def test_accuracy_is_that_of_foolbox_on_a_resnet(resnet, norm, epsilon):
 def test_accuracy_falls_with_epsilon_and_noise_never_beats_the_attack(geq):
     model, x, labels = geq
     batches = list(zip(x[:40].split(20), labels[:40].split(20), strict=True))
-    for norm, sizes in (("linf", (0.01, 0.05, 0.2)), ("l2", (0.1, 0.5, 2.0))):
+    balls: dict[Literal["linf", "l2"], tuple[float, ...]]
+    balls = {"linf": (0.01, 0.05, 0.2), "l2": (0.1, 0.5, 2.0)}
+    for norm, sizes in balls.items():
         found = under_attack(model, batches, [Attack(e, norm, steps=6) for e in sizes])
         worst = [each.accuracy[WORST] for each in found]
         assert found[0].images == 40
@@ -150,7 +154,7 @@ def test_what_cannot_be_attacked_is_refused(geq):
     with pytest.raises(OptionError, match="epsilon"):
         Attack(0.0)
     with pytest.raises(UnknownOptionError, match="norm"):
-        Attack(0.1, "l1")
+        Attack(0.1, "l1")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="classifiers"):
         projected_gradient(model, x, labels[:, None, None], Attack(0.1))
     with pytest.raises(OptionError, match="training mode"):

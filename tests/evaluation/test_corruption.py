@@ -5,8 +5,10 @@ import pytest
 import torch
 
 import opteq
+from narrow import a
 from opteq.data import load_data
 from opteq.data.corruption import FAMILIES, KINDS, corrupted
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.corruption import Corrupted, mean_corruption_error, under_corruption
 from opteq.evaluation.finished import FinishedFigures
@@ -16,7 +18,8 @@ pytest.importorskip("imagecorruptions")
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_data("digits").test.read(torch.arange(12))
+    found = a(MemoryImages, load_data("digits").test).subset(range(12))
+    return found.images, found.labels
 
 
 def test_there_are_the_nineteen_of_the_package():

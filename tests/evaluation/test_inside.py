@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import opteq
+from narrow import a, classifier, known, tensor
 from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
 from opteq.evaluation.convergence import convergence, mean_steps, plain
 from opteq.evaluation.correlation import correlations
@@ -17,19 +19,19 @@ from opteq.models.bodies import to_side
 
 @pytest.fixture(scope="module")
 def digits():
-    images, labels = load_data("digits").test.read(torch.arange(24))
-    return images.float() / 255, labels
+    found = a(MemoryImages, load_data("digits").test).subset(range(24))
+    return found.images.float() / 255, found.labels
 
 
 def test_residuals_fall_and_are_those_of_the_map(digits):
     torch.manual_seed(0)
-    model = opteq.create_model("geq_digits").eval().double()
+    model = classifier("geq_digits").eval().double()
     x = digits[0].double()
     found = convergence(model, x, steps=15)
     assert len(found) == 2
     features = model.stem(x)
     for one in found:
-        assert len(one.median) == len(one.high) == len(one.objective) == 15
+        assert len(one.median) == len(one.high) == len(known(one.objective)) == 15
         assert all(a <= b + 1e-15 for a, b in zip(one.median, one.high, strict=True))
         assert one.median[8] < 1e-4 < one.median[1]
     # Plain iteration: the k-th residual is |T(z_k) - z_k| / |T(z_k)| with z_0 = 0.
@@ -38,7 +40,7 @@ def test_residuals_fall_and_are_those_of_the_map(digits):
     medians = []
     with torch.no_grad():
         for _ in range(5):
-            Tz = bound(z)
+            Tz = tensor(bound(z))
             ratio = (Tz - z).flatten(1).norm(dim=1) / Tz.flatten(1).norm(dim=1)
             medians.append(float(ratio.median()))
             z = Tz
@@ -47,7 +49,7 @@ def test_residuals_fall_and_are_those_of_the_map(digits):
 
 def test_steps_grow_as_the_tolerance_falls(digits):
     torch.manual_seed(0)
-    model = opteq.create_model("mopteq_digits").eval()
+    model = classifier("mopteq_digits").eval()
     assert 1 < mean_steps(model, digits[0], 1e-2) < mean_steps(model, digits[0], 1e-5)
 
 
@@ -78,6 +80,7 @@ def test_correlations_are_cosines(digits):
         off = ~np.eye(6, dtype=bool)
         different.append(np.abs(cosine)[:, off].mean(1))
         first = np.abs(cosine).mean(0).T if first is None else first
+    first = known(first)
     np.testing.assert_allclose(found.heritage.numpy(), np.mean(equal, 0), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(found.diversity.numpy(), np.mean(different, 0), rtol=1e-3)
     np.testing.assert_allclose(found.matrix.numpy(), first, rtol=1e-3, atol=1e-5)
@@ -89,13 +92,13 @@ def test_correlations_are_cosines(digits):
 
 def test_reconstruction_starts_at_the_clean_accuracy_and_harms_more_than_noise(digits):
     torch.manual_seed(0)
-    model = opteq.create_model("mopteq_digits", middle=(24,), sides=(8,))
-    images, labels = load_data("digits").train.read(torch.arange(256))
+    model = classifier("mopteq_digits", middle=(24,), sides=(8,))
+    train = a(MemoryImages, load_data("digits").train).subset(range(256))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
         optimizer.zero_grad()
-        logits = model(images.float() / 255)
-        torch.nn.functional.cross_entropy(logits, labels).backward()
+        logits = model(train.images.float() / 255)
+        torch.nn.functional.cross_entropy(logits, train.labels).backward()
         optimizer.step()
     model.eval()
     x, y = digits
@@ -105,7 +108,7 @@ def test_reconstruction_starts_at_the_clean_accuracy_and_harms_more_than_noise(d
     assert all(curve[0] == pytest.approx(clean) for curve in found.values())
     assert found[RECONSTRUCTED][1] < min(found[UNIFORM][1], found[BINOMIAL][1])
     with pytest.raises(OptionError, match="MOptEq"):
-        under_reconstruction(opteq.create_model("opteq_digits").eval(), x, y, [0.1])
+        under_reconstruction(classifier("opteq_digits").eval(), x, y, [0.1])
 
 
 def test_unrolled_steps_keep_memory_and_implicit_gradients_do_not(digits):

@@ -5,15 +5,18 @@ import torch
 from torch.nn import functional
 
 import opteq
+from narrow import a, classifier, known
 from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map, share_inside
+from opteq.models.resnet import ResNet
 from opteq.solve import Anderson
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_data("digits").test.read(torch.arange(4))[0].float() / 255
+    return a(MemoryImages, load_data("digits").test).images[:4].float() / 255
 
 
 def by_hand(features, logits_of, target, size):
@@ -30,7 +33,7 @@ def by_hand(features, logits_of, target, size):
 @pytest.mark.parametrize("name", ["geq_digits", "mopteq_digits", "opteq_digits"])
 def test_grad_cam_of_the_state_is_the_formula(name, digits):
     torch.manual_seed(0)
-    model = opteq.create_model(name).eval()
+    model = classifier(name).eval()
     with torch.no_grad():
         fused, _ = model.body(model.stem(digits))
         target = model(digits).argmax(1)
@@ -40,7 +43,7 @@ def test_grad_cam_of_the_state_is_the_formula(name, digits):
 
 def test_grad_cam_of_a_resnet_is_the_formula(digits):
     torch.manual_seed(0)
-    model = opteq.create_model("resnet_digits").eval()
+    model = a(ResNet, opteq.create_model("resnet_digits")).eval()
     target = torch.tensor([3, 1, 4, 1])
     expected = by_hand(model.features(digits), model.head, target, digits.shape[2:])
     torch.testing.assert_close(grad_cam(model, digits, target), expected, rtol=1e-4, atol=1e-5)
@@ -48,7 +51,7 @@ def test_grad_cam_of_a_resnet_is_the_formula(digits):
 
 def test_grad_cam_of_the_injection_passes_the_equilibrium(digits):
     torch.manual_seed(0)
-    model = opteq.create_model(
+    model = classifier(
         "geq_digits", solver=Anderson(tol=1e-6, max_steps=60), gradient=opteq.gradient.Implicit()
     ).eval()
     with torch.no_grad():
@@ -74,7 +77,7 @@ def test_gradient_map_is_the_largest_slope_of_the_channels(digits):
 
 def test_gates_lie_between_0_and_1_and_open_as_gamma_falls(digits):
     torch.manual_seed(0)
-    gates = gate_map(opteq.create_model("geq_digits", gamma=0.5).eval(), digits)
+    gates = known(gate_map(opteq.create_model("geq_digits", gamma=0.5).eval(), digits))
     open_gates = gate_map(opteq.create_model("geq_digits", gamma=1e-9).eval(), digits)
     assert gates.shape == (4, 8, 8)
     assert 0 <= float(gates.min()) < float(gates.max()) <= 1
@@ -94,4 +97,8 @@ def test_what_cannot_be_looked_into_is_told(digits):
     with pytest.raises(OptionError, match="not known"):
         grad_cam(opteq.create_model("neural_ode_digits").eval(), digits)
     with pytest.raises(UnknownOptionError, match="'state'"):
-        grad_cam(opteq.create_model("geq_digits").eval(), digits, place="stat")
+        grad_cam(
+            opteq.create_model("geq_digits").eval(),
+            digits,
+            place="stat",  # pyright: ignore[reportArgumentType]
+        )

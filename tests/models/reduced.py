@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 from sklearn.datasets import load_digits
+from sklearn.utils import Bunch
 from torch.nn import functional
 
+from narrow import a
 from opteq.models import create_model, entry, list_models
+from opteq.models.network import Network
 
 Options = dict[str, Any]
 
@@ -70,7 +73,7 @@ class Reduced:
     options: Options
     shape: tuple[int, int, int]
 
-    def build(self, **more: Any) -> torch.nn.Module:
+    def build(self, **more: Any) -> Network:
         return create_model(self.name, **{**self.options, **more})
 
     @property
@@ -79,7 +82,7 @@ class Reduced:
 
     def digits(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Real digits at the size of the model; for segmentation the labels are bright pixels."""
-        data = load_digits()
+        data = a(Bunch, load_digits())
         x = torch.from_numpy(data.images[:count, None] / 16).float()
         x = functional.interpolate(x, size=self.shape[1:]).expand(-1, self.shape[0], -1, -1)
         if self.segments:

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import opteq
+from narrow import a
 from opteq.data import load_data
+from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
 from opteq.models.bounded import SortedPairs
 from opteq.models.stems import BoundedStem
@@ -39,8 +41,8 @@ def trained(name):
     registered, options = MODELS[name]
     model = opteq.create_model(registered, certified=True, head_grid=4, head_norm=20.0, **options)
     model.image_shape = (1, 8, 8)
-    images, labels = load_data("digits").train.read(torch.arange(128))
-    images = images.float() / 255
+    train = a(MemoryImages, load_data("digits").train).subset(range(128))
+    images, labels = train.images.float() / 255, train.labels
     objective = Objective(LossSettings(margin=2.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):

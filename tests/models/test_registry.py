@@ -4,13 +4,16 @@ import pytest
 import torch
 
 import opteq
+from narrow import a, classifier, known
 from opteq.choices import gradient_from, regularizer_from, solver_from
+from opteq.equilibrium import Chain
 from opteq.errors import OptionError, UnknownOptionError
-from opteq.gradient import Unrolled
+from opteq.gradient import Implicit, Unrolled
 from opteq.models import create_model, entry, list_models
+from opteq.models.bodies import Single
 from opteq.models.card import card
 from opteq.models.resnet import ResNetFeatures
-from opteq.problem import SquaredNorm
+from opteq.problem import HSIC, SquaredNorm
 from opteq.solve import SAM, Broyden
 
 
@@ -60,13 +63,13 @@ def test_counts_are_the_published_ones_to_the_last_parameter(name, published):
 
 def test_the_arithmetic_on_the_imagenet_cards_is_right():
     with torch.device("meta"):
-        small = create_model("opteq_imagenet_small")
+        small = classifier("opteq_imagenet_small")
         for widening, expected in ((1, (1.4, 8.5)), (2, (4.1, 24.9))):
             for stages, millions in zip((2, 3), expected, strict=True):
                 features = ResNetFeatures(50, stem="imagenet", widening=widening, stages=stages)
                 count = sum(p.numel() for p in features.parameters())
                 assert round(count / 1e6, 1) == millions
-        middle = create_model("opteq_imagenet_mid")
+        middle = classifier("opteq_imagenet_mid")
     for model, millions in ((small, 2.7), (middle, 4.9)):
         count = sum(p.numel() for p in model.body.parameters())
         assert round(count / 1e6, 1) == millions
@@ -96,19 +99,20 @@ def test_bad_requests_are_refused(call, error, words):
 
 
 def test_parts_are_chosen_by_name():
-    model = create_model(
+    model = classifier(
         "opteq_digits",
         solver={"name": "sam", "regularizer": "squared_norm", "tol": 0.1},
         gradient={"name": "unrolled", "steps": 7},
         regularizer={"name": "hsic", "width": 0.5},
     )
-    layer = model.body.layer
+    layer = a(Single, model.body).layer
     assert isinstance(layer.solver, SAM)
     assert isinstance(layer.solver.regularizer, SquaredNorm)
     assert layer.gradient == Unrolled(steps=7)
-    assert layer.map.regularizer.regularizer.width == 0.5
+    inside = known(a(Chain, layer.map).regularizer)
+    assert a(HSIC, inside.regularizer).width == 0.5
     implicit = gradient_from({"name": "implicit", "solver": {"name": "broyden", "memory": 3}})
-    assert implicit.solver == Broyden(memory=3)
+    assert a(Implicit, implicit).solver == Broyden(memory=3)
     assert solver_from(Broyden()) == Broyden()
 
 

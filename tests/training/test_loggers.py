@@ -43,7 +43,12 @@ def test_wandb_gets_the_recipe_and_the_figures(tmp_path, monkeypatch):
 
     made = []
     fake = types.ModuleType("wandb")
-    fake.init = lambda **options: made.append(Run(**options)) or made[-1]
+
+    def init(**options):
+        made.append(Run(**options))
+        return made[-1]
+
+    monkeypatch.setattr(fake, "init", init, raising=False)
     monkeypatch.setitem(sys.modules, "wandb", fake)
     records = run(tmp_path / "run", ["wandb"])
     (logged,) = made

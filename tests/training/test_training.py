@@ -13,13 +13,17 @@ import torch
 from PIL import Image
 
 import opteq
+from narrow import a, classifier, known, tensor
 from opteq.data import load_data
 from opteq.data.batches import training_batches
+from opteq.data.dataset import MemoryImages
 from opteq.errors import DataWarning, RecipeError, RunError
 from opteq.evaluation.calibration import calibration_figures, detection_auroc
+from opteq.models.bodies import Parallel
+from opteq.models.network import Classifier
 from opteq.operators import WeightedOperator
 from opteq.theory import certificate
-from opteq.training.checkpoint import load_checkpoint
+from opteq.training.checkpoint import load_checkpoint, save_checkpoint
 from opteq.training.folder import RunFolder, latest_run, locked, make_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
@@ -101,9 +105,9 @@ def test_interrupted_and_resumed_is_bitwise_the_same(name, tmp_path, stop_after,
     _, outcome = train(parts.recipe, parts.path, resume=True)
     assert outcome.finished
     assert equal_states(whole, parts)
-    for a, b in zip(whole.metrics(), parts.metrics(), strict=True):
-        assert {k: v for k, v in a.items() if k not in ("seconds", "images_per_second")} == {
-            k: v for k, v in b.items() if k not in ("seconds", "images_per_second")
+    for one, other in zip(whole.metrics(), parts.metrics(), strict=True):
+        assert {k: v for k, v in one.items() if k not in ("seconds", "images_per_second")} == {
+            k: v for k, v in other.items() if k not in ("seconds", "images_per_second")
         }
     best = [load_checkpoint(folder.best)[0] for folder in (whole, parts)]
     assert all(torch.equal(best[0][k], best[1][k]) for k in best[0])
@@ -141,16 +145,15 @@ def test_jacobian_term_is_the_mean_square_of_the_jacobian():
     from opteq.training.objective import jacobian_size
 
     torch.manual_seed(0)
-    model = opteq.create_model("geq_digits").double().eval()
-    layer = model.body.layers[1]
-    u = model.body.injections[1](torch.rand(1, 32, 4, 4, dtype=torch.float64))
+    body = a(Parallel, classifier("geq_digits").double().eval().body)
+    layer = body.equilibria()[1]
+    u = body.injections[1](torch.rand(1, 32, 4, 4, dtype=torch.float64))
     solution = layer.solve(u.detach())
-    size = solution.state.numel()
+    state, bound = tensor(solution.state), known(solution.map)
     dense = torch.autograd.functional.jacobian(
-        lambda z: solution.map(z.view_as(solution.state)).flatten(),
-        solution.state.detach().flatten(),
+        lambda z: tensor(bound(z.view_as(state))).flatten(), state.detach().flatten()
     )
-    exact = float(dense.square().sum()) / size
+    exact = float(dense.square().sum()) / state.numel()
     estimates = torch.stack([jacobian_size(solution).detach() for _ in range(300)])
     error = 4 * float(estimates.std()) / 300**0.5
     assert float(estimates.mean()) == pytest.approx(exact, abs=error)
@@ -190,7 +193,7 @@ def test_a_trained_model_is_loaded_ready(tmp_path):
     outcome.model.eval()
     with torch.no_grad():
         torch.testing.assert_close(model(x), outcome.model(x), rtol=1e-3, atol=1e-3)
-    assert model.body.layers[0].solver.tol == 1e-4
+    assert a(Classifier, model).body.equilibria()[0].solver.tol == 1e-4
 
 
 def test_runs_are_never_overwritten(tmp_path):
@@ -237,8 +240,6 @@ def test_a_run_of_another_version_is_refused(tmp_path, monkeypatch):
         opteq.load(folder.path, "last")
     monkeypatch.undo()
     del tensors["model/head.bias"]
-    from opteq.training.checkpoint import save_checkpoint
-
     facts.pop("format")
     save_checkpoint(folder.last, tensors, facts)
     with pytest.raises(RunError, match="does not fit"):
@@ -335,7 +336,7 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
     best = load_checkpoint(whole.best)
     import opteq.training.saving as saving
 
-    original, killed = saving.save_checkpoint, 0
+    killed = 0
     for number in range(1, 7):
         count = 0
 
@@ -344,7 +345,7 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
             count += 1
             if count == number:
                 raise KeyboardInterrupt
-            original(path, tensors, facts)
+            save_checkpoint(path, tensors, facts)
 
         monkeypatch.setattr(saving, "save_checkpoint", dying)
         folder = RunFolder(tmp_path / f"killed-{number}")
@@ -352,7 +353,7 @@ def test_killed_between_the_two_files_of_an_epoch_the_best_weights_are_kept(tmp_
             train(small(*changes), folder.path)
         except KeyboardInterrupt:
             killed += 1
-        monkeypatch.setattr(saving, "save_checkpoint", original)
+        monkeypatch.setattr(saving, "save_checkpoint", save_checkpoint)
         train(small(*changes), folder.path, resume=True)
         assert equal_states(whole, folder)
         found = load_checkpoint(folder.best)
@@ -375,7 +376,7 @@ def test_a_damaged_best_does_not_block_a_resume(tmp_path):
 
 
 def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
-    """Thirty at once; and the folder of a running run is locked."""
+    """Six at once; and the folder of a running run is locked."""
     code = (
         "import sys; from pathlib import Path; from opteq.training.folder import make_folder\n"
         "sys.stdin.readline(); print(make_folder(Path(sys.argv[1]), numbered=True).name)"
@@ -390,8 +391,9 @@ def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
         for _ in range(6)
     ]
     for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        stdin = known(process.stdin)
+        stdin.write("go\n")
+        stdin.flush()
     names = [process.communicate()[0].strip() for process in processes]
     assert sorted(names) == ["a", "a-2", "a-3", "a-4", "a-5", "a-6"]
     folder, _ = run(tmp_path)
@@ -415,7 +417,7 @@ def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
 def test_data_of_the_same_name_but_other_images_is_told_apart(tmp_path):
     folder, _ = run(tmp_path, "train.steps=1")
     other = load_data(folder.recipe.data)
-    other.train.images.bitwise_xor_(1)
+    a(MemoryImages, other.train).images.bitwise_xor_(1)
     with pytest.raises(RunError, match="other images"):
         train(folder.recipe, folder.path, resume=True, data=other)
 
@@ -502,3 +504,22 @@ def test_weights_that_diverged_are_told(tmp_path):
     logits = torch.full((4, 10), math.nan)
     assert math.isnan(detection_auroc(logits, torch.randn(4, 10)))
     assert math.isnan(calibration_figures(logits, torch.zeros(4).long())["calibration_error"])
+
+
+def test_a_checkpoint_of_the_old_spelling_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    """Runs say optimizer now; what they once said is still read."""
+    steady = "train.schedule={name: constant}"  # so that one epoch is the first of two
+    whole, _ = run(tmp_path, steady, "train.epochs=2", name="whole")
+    folder, _ = run(tmp_path, steady, "train.epochs=1", name="old")
+    tensors, facts = load_checkpoint(folder.last)
+    facts["optimiser"] = facts.pop("optimizer")
+    old = {k.replace("optimizer/", "optimiser/"): v for k, v in tensors.items()}
+    assert len(set(old) - set(tensors)) > 5
+    del facts["format"]
+    save_checkpoint(folder.last, old, {**facts, "finished": False})
+    recipe = folder.path / "recipe.yaml"
+    text = recipe.read_text().replace("optimizer:", "optimiser:").replace("epochs: 1", "epochs: 2")
+    recipe.write_text(text)
+    monkeypatch.setattr("opteq.training.recipe_files._TOLD", {("train", "optimiser")})
+    train(folder.recipe, folder.path, resume=True)
+    assert equal_states(whole, folder)
