@@ -3,7 +3,7 @@ everything is as it was before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
@@ -15,14 +15,8 @@ from opteq.layer import WarmStart, equilibria
 @contextmanager
 def record_steps(model: nn.Module) -> Iterator[None]:
     """Every equilibrium in `model` records its steps: `Solution.trace` has them."""
-    layers = equilibria(model)
-    for layer in layers:
-        layer.records_steps = True
-    try:
+    with _each(model, "records_steps", lambda: True):
         yield
-    finally:
-        for layer in layers:
-            layer.records_steps = False
 
 
 @contextmanager
@@ -41,14 +35,8 @@ def warm_start(model: nn.Module) -> Iterator[None]:
     >>> steps[1] < steps[0]
     True
     """
-    layers = equilibria(model)
-    for layer in layers:
-        layer.warm_start = WarmStart()
-    try:
+    with _each(model, "warm_start", WarmStart):
         yield
-    finally:
-        for layer in layers:
-            layer.warm_start = None
 
 
 @contextmanager
@@ -88,3 +76,17 @@ def use_gradient(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     finally:
         for layer, own in zip(layers, before, strict=True):
             layer.gradient, layer.solver = own
+
+
+@contextmanager
+def _each(model: nn.Module, name: str, value: Callable[[], object]) -> Iterator[None]:
+    """An attribute of every equilibrium in `model`, a fresh value for each."""
+    layers = equilibria(model)
+    before = [getattr(layer, name) for layer in layers]
+    for layer in layers:
+        setattr(layer, name, value())
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            setattr(layer, name, own)

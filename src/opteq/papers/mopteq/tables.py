@@ -210,7 +210,7 @@ MOPTEQ_T6 = Experiment(
         ACCURACY,
         Column("training_images_s", "training images/s", 0),
         Column("forward_images_s", "forward images/s", 0),
-        Column("kept_mb", "MB kept an image", 2),
+        Column("kept_mb", "MB kept per image", 2),
         PARAMETERS,
     ),
     claims=(
@@ -229,7 +229,7 @@ MOPTEQ_T6 = Experiment(
         ),
     ),
     note=(
-        "In the paper, batches of 32 on two GPUs: MDEQ 8 GB, 1.06 s a batch, 9 h; MOptEq with one "
+        "In the paper, batches of 32 on two GPUs: MDEQ 8 GB, 1.06 s per batch, 9 h; MOptEq with one "
         "step 3 GB, 0.26 s, 3 h."
     ),
 )

@@ -51,7 +51,7 @@ OPTEQ_T8 = Experiment(
         Column("relative_residual", "residual", 1, scientific=True),
         Column("forward_images_s", "forward images/s", 0),
         Column("training_images_s", "training images/s", 0),
-        Column("kept_mb", "MB kept an image", 2),
+        Column("kept_mb", "MB kept per image", 2),
         STEPS,
     ),
     claims=(
@@ -78,7 +78,7 @@ OPTEQ_T8 = Experiment(
     ),
     note=(
         "The paper's times are seconds for 80 steps on one GPU, with another root finder; ours are "
-        "images a second of one batch of 32."
+        "images per second of one batch of 32."
     ),
 )
 
@@ -108,7 +108,7 @@ OPTEQ_T9 = Experiment(
     columns=(
         Column("training_images_s", "training images/s", 0),
         Column("forward_images_s", "forward images/s", 0),
-        Column("kept_mb", "MB kept an image", 2),
+        Column("kept_mb", "MB kept per image", 2),
         PARAMETERS,
     ),
     claims=(

@@ -19,7 +19,13 @@ from opteq.papers.engine.experiment import (
 from opteq.papers.engine.results import Results, Values
 from opteq.papers.engine.verdicts import Statement, below, points
 
-_FACTORS = ("gate off", "mean rule", "minimum rule", "learned")
+_COLUMNS = (
+    ACCURACY,
+    Column("nll_or_known_kl", "NLL", 4),
+    Column("calibration_error", "ECE %", 2, True),
+    STEPS,
+    Column("epoch_seconds", "epoch s", 1),
+)
 OURS_GATE = Experiment(
     rows=(
         Row("gate off", Tiny("geq", {"gamma": 1e-6})),
@@ -29,13 +35,7 @@ OURS_GATE = Experiment(
         Row("linear kernel", Tiny("geq", {"kernel": "linear"})),
     ),
     measure=measures.all_of(measures.accuracy, measures.calibration),
-    columns=(
-        ACCURACY,
-        Column("nll_or_known_kl", "NLL", 4),
-        Column("calibration_error", "ECE %", 2, True),
-        STEPS,
-        Column("epoch_seconds", "epoch s", 1),
-    ),
+    columns=_COLUMNS,
     claims=(
         Statement("the gate improves accuracy", points("mean rule", "gate off")),
         Statement(
@@ -76,13 +76,7 @@ def _depth_picture(results: Results) -> dict[str, Picture]:
 OURS_DEPTH = Experiment(
     rows=(*(_depth(n) for n in _DEPTHS), Row("equilibrium", Tiny("geq"))),
     measure=measures.all_of(measures.accuracy, measures.calibration),
-    columns=(
-        ACCURACY,
-        Column("nll_or_known_kl", "NLL", 4),
-        Column("calibration_error", "ECE %", 2, True),
-        STEPS,
-        Column("epoch_seconds", "epoch s", 1),
-    ),
+    columns=_COLUMNS,
     claims=(
         Statement("the equilibrium beats one application", points("equilibrium", "1 applications")),
         Statement(
