@@ -216,7 +216,7 @@ def test_paper_scale_has_a_recipe_for_every_published_row(tmp_path):
 
 
 def test_a_published_figure_stands_in_one_place():
-    """In the recipe it is reported for; a row has only what other papers report of the same model."""
+    """In the recipe it is reported for; a row has what another paper reports of that model."""
     shown = 0
     for name, one in EXPERIMENTS.items():
         for row in one.at("paper"):

@@ -197,7 +197,7 @@ def speed(subject: Subject) -> Findings:
         [name, f"{e.forward:,.0f}", f"{e.training:,.0f}", f"{e.kept:.2f}", f"{e.steps:.1f}"]
         for name, e in found.items()
     ]
-    header = ("gradient", "forward images/s", "training images/s", "MB kept an image", "steps")
+    header = ("gradient", "forward images/s", "training images/s", "MB kept per image", "steps")
     return Findings(tables=[Table(f"Cost, batch of {len(x)}", header, rows)])
 
 

@@ -229,8 +229,8 @@ MOPTEQ_T6 = Experiment(
         ),
     ),
     note=(
-        "In the paper, batches of 32 on two GPUs: MDEQ 8 GB, 1.06 s per batch, 9 h; MOptEq with one "
-        "step 3 GB, 0.26 s, 3 h."
+        "In the paper, batches of 32 on two GPUs: MDEQ 8 GB, 1.06 s per batch, 9 h; MOptEq with "
+        "one step 3 GB, 0.26 s, 3 h."
     ),
 )
 
