@@ -91,7 +91,7 @@ def rooms_used(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "opteq":
             yield from (alias.name for alias in node.names if alias.name != "__version__")
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("opteq."):
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("opteq."):
             yield node.module.split(".")[1]
         elif isinstance(node, ast.Import):
             names = [alias.name.split(".") for alias in node.names]

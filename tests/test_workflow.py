@@ -8,7 +8,7 @@ import opteq
 from opteq.errors import OptionError, RecipeError, RunError
 
 SMALL: dict[str, Any] = {
-    "train": {"epochs": 1, "batch_size": 32},
+    "train": {"epochs": 1, "batch_size": 32, "schedule": {"warmup_epochs": 0}},
     "data": {"limit_train": 96, "limit_test": 32},
 }
 

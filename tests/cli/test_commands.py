@@ -17,7 +17,10 @@ from opteq.cli.app import app
 
 # A few images cannot show ten classes.
 pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
-SMALL = ["--set", "data.limit_train=128", "--set", "data.limit_test=64", "--set", "train.epochs=1"]
+SMALL = [
+    *("--set", "data.limit_train=128", "--set", "data.limit_test=64"),
+    *("--set", "train.epochs=1", "--set", "train.schedule.warmup_epochs=0"),
+]
 
 
 def opteq(*arguments, cwd=None, data=None):
@@ -328,7 +331,7 @@ def test_names_are_printed_as_they_are(tmp_path):
                 pixels = np.random.default_rng(i).integers(0, 256, (8, 8, 3), np.uint8)
                 Image.fromarray(pixels).save(home / f"{i}.png")
     run = tmp_path / "[b] run [/b]"
-    arguments = ["train", "geq_digits", "--run-dir", run, "--set", "train.epochs=1"]
+    arguments = ["train", "geq_digits", "--run-dir", run, *SMALL[4:]]
     settings = (
         "data.name=folder",
         f"data.path={json.dumps(str(tmp_path / '[red] data'))}",

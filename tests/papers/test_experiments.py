@@ -15,7 +15,7 @@ from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine.experiment import Row, Tiny
 from opteq.papers.engine.reproduction import Plan, recipes_of, reproduce, run_folder
-from opteq.papers.engine.results import Results
+from opteq.papers.engine.results import GAIN, NEVER_WARM, Results
 from opteq.papers.engine.small_scale import FAMILIES, tiny_recipe
 from opteq.papers.engine.verdicts import (
     NO_ONCE,
@@ -24,6 +24,7 @@ from opteq.papers.engine.verdicts import (
     SEEN,
     WITHIN,
     YES_ONCE,
+    Statement,
     above,
     every,
     peaks_inside,
@@ -315,3 +316,22 @@ def test_markdown_tables_line_up():
     assert len({len(line) for line in text.split("\n")}) == 1
     assert "\\|W\\|" in Table("t", ("|W|",), [["1"]]).markdown()
     assert Row("x").published == {}
+
+
+def test_rows_that_are_still_learning_are_not_judged():
+    def rows(gain: float, **more: float) -> Results:
+        both = {"geq": 0.9, "mdeq": 0.4}
+        return Results({k: [{"accuracy": v, GAIN: gain, **more}] * 2 for k, v in both.items()})
+
+    claim = Statement("GEQ is more accurate", points("geq", "mdeq"))
+    assert claim.judged(rows(0.0)).word == SEEN
+    rising = claim.judged(rows(0.05))
+    assert rising.word == "not judged: still learning"
+    assert "mdeq gained 5.0 points in its last fifth" in rising.detail
+    assert "never left warm-up" in claim.judged(rows(0.0, **{NEVER_WARM: 1.0})).detail
+    # Speed is that of the model, learnt or not; and so is everything where little has to be learnt.
+    fast = Statement("GEQ is faster", above("geq", "mdeq", "training_images_s"))
+    speeds = {"geq": 9.0, "mdeq": 4.0}
+    timed = Results({k: [{"training_images_s": v, GAIN: 0.5}] * 2 for k, v in speeds.items()})
+    assert fast.judged(timed).word == SEEN
+    assert claim.judged(rows(0.05), learning=False).word == SEEN

@@ -32,6 +32,7 @@ from opteq.training.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
 SMALL = ("data.limit_train=128", "data.limit_test=64", "train.batch_size=32", "train.epochs=2")
+ONE_EPOCH = ("train.epochs=1", "train.schedule.warmup_epochs=0")
 
 
 def small(*changes, recipe="geq_digits"):
@@ -114,7 +115,7 @@ def test_interrupted_and_resumed_is_bitwise_the_same(name, tmp_path, stop_after,
 
 
 def test_leftovers_of_a_killed_save_are_removed(tmp_path):
-    folder, _ = run(tmp_path, "train.epochs=1")
+    folder, _ = run(tmp_path, *ONE_EPOCH)
     leftover, mine = folder.path / ".last.safetensors.x1y2", folder.path / ".notes"
     leftover.write_bytes(b"half")
     mine.write_text("mine")
@@ -270,7 +271,7 @@ def test_segmentation_trains(tmp_path):
 def test_two_processes_train_in_mixed_precision(tmp_path):
     command = [sys.executable, "-m", "opteq.cli.app", "train", "geq_digits", "--quiet"]
     command += ["--accelerator", "cpu", "--devices", "2", "--run-dir", str(tmp_path / "run")]
-    for setting in (*SMALL, "train.epochs=1", "train.precision=bf16-mixed"):
+    for setting in (*SMALL, *ONE_EPOCH, "train.precision=bf16-mixed"):
         command += ["--set", setting]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -473,7 +474,7 @@ def test_ema_added_before_a_resume_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["geq_digits", "opteq_digits", "mopteq_digits"])
 def test_mixed_precision_does_something_and_learns(name, tmp_path):
     """Stem and head in bfloat16, norms, statistics and solves in full precision."""
-    changes = ("train.epochs=1", "data.limit_train=256")
+    changes = (*ONE_EPOCH, "data.limit_train=256")
     losses = []
     for precision in ("32-true", "bf16-mixed"):
         _, outcome = run(
@@ -490,7 +491,7 @@ def test_mixed_precision_does_something_and_learns(name, tmp_path):
 
 def test_weights_that_diverged_are_told(tmp_path):
     """Everything that can be said of a run that became NaN is said, and nothing is a traceback."""
-    folder, outcome = run(tmp_path, "train.optimizer.learning_rate=1e30", "train.epochs=1")
+    folder, outcome = run(tmp_path, "train.optimizer.learning_rate=1e30", *ONE_EPOCH)
     test = outcome.records[-1]["test"]
     assert math.isnan(test["loss"])
     assert math.isnan(test["residual"])

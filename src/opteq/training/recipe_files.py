@@ -193,8 +193,12 @@ def _check(recipe: Recipe) -> None:
             f"train.schedule has milestones but is {schedule.name!r}",
             "Give name: step, or leave them out.",
         )
-    if schedule.warmup_epochs > train.epochs:
-        _refuse(recipe, "warm-up is longer than the training", "Lower warmup_epochs.")
+    if schedule.warmup_epochs and schedule.warmup_epochs >= train.epochs:
+        _refuse(
+            recipe,
+            f"all {train.epochs} epochs are warm-up, so the learning rate never takes effect",
+            "Lower train.schedule.warmup_epochs, or train longer.",
+        )
     if train.solve.final_tolerance and not train.solve.tolerance:
         _refuse(recipe, "train.solve.final_tolerance has no start", "Give tolerance too.")
     if train.optimizer.nesterov and not train.optimizer.momentum:

@@ -12,7 +12,7 @@ from typing import Any
 from opteq.data.dataset import Data
 from opteq.exhibits import Dots, Picture
 from opteq.models.network import Network
-from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.results import GAIN, Results, Values
 from opteq.papers.engine.verdicts import Statement
 from opteq.training.folder import RunFolder
 from opteq.training.recipe import Recipe
@@ -76,6 +76,8 @@ class Column:
 ACCURACY = Column("accuracy", "accuracy %", percent=True)
 PARAMETERS = Column("parameters", "parameters", 0)
 STEPS = Column("steps", "solver steps", 1)
+LEVEL = Column(GAIN, "last fifth, points", 1, percent=True)
+"""What the last fifth of a row's training still gained."""
 
 
 @dataclass

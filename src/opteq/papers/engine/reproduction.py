@@ -16,12 +16,13 @@ from opteq.data.settings import DataSettings
 from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedError
 from opteq.exhibits import Picture, Table
 from opteq.files import write_atomically
-from opteq.papers.engine.experiment import Column, Experiment, Row, Trained, dots
-from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.experiment import LEVEL, Column, Experiment, Row, Trained, dots
+from opteq.papers.engine.results import GAIN, NEVER_WARM, Results, Values
 from opteq.papers.engine.small_scale import has_family, tiny_recipe
 from opteq.papers.engine.verdicts import Verdict
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
+from opteq.training.levelling import last_fifth_gain, left_warm_up
 from opteq.training.load import load
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
@@ -125,13 +126,17 @@ def reproduce(
             def tell(text: str, place: str = place) -> None:
                 announce(f"{place} {text}")
 
-            values[label].append(_one(experiment, plan, seeded, data, tell, progress))
+            measured = _one(experiment, plan, seeded, data, tell, progress)
+            values[label].append(measured | _level(run_folder(plan.output, seeded), seeded))
     results = Results(values)
     rows = [row for row in experiment.rows if row.label in recipes]
     return Reproduction(
         plan,
         _table(experiment, rows, results),
-        [(claim.text, claim.check(results)) for claim in experiment.claims],
+        [
+            (claim.text, claim.judged(results, learning=experiment.steps is None))
+            for claim in experiment.claims
+        ],
         _pictures(experiment, rows, results, plan),
         _protocol(plan, list(recipes.values()), loaded),
         experiment.note,
@@ -176,6 +181,17 @@ def _one(
     return found
 
 
+def _level(run: RunFolder, recipe: Recipe) -> Values:
+    """Whether a run's training has levelled off."""
+    records, found = run.metrics(), Values()
+    gain = last_fifth_gain(records)
+    if gain is not None:
+        found[GAIN] = gain
+    if not left_warm_up(recipe.train.schedule.warmup_epochs, records):
+        found[NEVER_WARM] = 1.0
+    return found
+
+
 def _train(
     run: RunFolder,
     recipe: Recipe,
@@ -206,7 +222,8 @@ def _train(
 
 
 def _table(experiment: Experiment, rows: Sequence[Row], results: Results) -> Table:
-    columns = [c for c in experiment.columns if any(results.has(r.label, c.key) for r in rows)]
+    every = experiment.columns if experiment.steps else (*experiment.columns, LEVEL)
+    columns = [c for c in every if any(results.has(r.label, c.key) for r in rows)]
     known = {row.label: experiment.published(row) for row in experiment.rows}
     published = [
         c for c in experiment.columns if any(c.key in figures for figures in known.values())

@@ -5,8 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from opteq.training.levelling import STILL_RISING
+
 Value = float | list[Any]
 Values = dict[str, Value]
+GAIN, NEVER_WARM = "last_fifth_gain", "never_left_warm_up"
+"""What every run says of its training, beside the figures that are measured."""
 
 
 class Results:
@@ -14,9 +18,12 @@ class Results:
 
     def __init__(self, values: dict[str, list[Values]]) -> None:
         self.values = values
+        self.asked: set[tuple[str, str]] = set()
+        """Rows and figures that were asked for."""
 
     def each(self, label: str, key: str) -> list[float]:
         """A figure, one for each seed; empty where a row has none."""
+        self.asked.add((label, key))
         found = [one[key] for one in self.values.get(label, []) if key in one]
         return [float(v) for v in found if not isinstance(v, list)]
 
@@ -35,3 +42,14 @@ class Results:
 
     def has(self, label: str, key: str) -> bool:
         return bool(self.each(label, key))
+
+    def still_learning(self, label: str) -> str:
+        """Why a row's training has not levelled off; empty if it has, or if that is not known."""
+        runs = self.values.get(label, [])
+        if any(one.get(NEVER_WARM) for one in runs):
+            return f"{label} never left warm-up"
+        gains = [one[GAIN] for one in runs if isinstance(one.get(GAIN), float)]
+        if gains and statistics.mean(gains) > STILL_RISING:  # type: ignore[type-var]
+            gain = 100 * statistics.mean(gains)  # type: ignore[type-var]
+            return f"{label} gained {gain:.1f} points in its last fifth"
+        return ""

@@ -18,8 +18,13 @@ class Verdict:
 
 
 SEEN, WITHIN, NOT_SEEN, OPEN = "seen", "within the spread", "not seen", "not judged"
+LEARNING = "not judged: still learning"
 YES_ONCE, NO_ONCE = "one seed: yes", "one seed: no"
 """Without a spread a difference shows nothing but its sign."""
+
+
+# Figures that do not depend on what a model has learnt.
+_COSTS = ("training_images_s", "forward_images_s", "kept_mb", "parameters", "epoch_seconds")
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,16 @@ class Statement:
 
     text: str
     check: Callable[[Results], Verdict]
+
+    def judged(self, results: Results, *, learning: bool = True) -> Verdict:
+        """The verdict, but none on rows that are still learning, unless that does not matter."""
+        results.asked.clear()
+        found = self.check(results)
+        rows = sorted({label for label, key in results.asked if key not in _COSTS})
+        rising = [why for why in map(results.still_learning, rows) if why]
+        if not learning or not rising or found.word == OPEN:
+            return found
+        return Verdict(LEARNING, f"{'; '.join(rising)} ({found.detail})")
 
 
 def above(

@@ -1,0 +1,37 @@
+"""Whether a training has levelled off. A model that is still learning is no fair opponent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+STILL_RISING = 0.01
+"""A gain of more than this share in the last fifth of a training is not level."""
+
+
+def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
+    """By how much accuracy still rose in the last fifth of the epochs, and in the last epoch at
+    least: on test images where they were tested at both ends, on training images otherwise. For
+    segmentation the mean intersection over union counts. None for a training too short to tell.
+
+    >>> records = [{"epoch": n, "train": {"accuracy": 1 - 0.5**n}} for n in range(1, 11)]
+    >>> round(last_fifth_gain(records), 4)
+    0.0029
+    """
+    if len(records) < 2:
+        return None
+    last = records[-1]["epoch"]
+    at = min(last - 1, math.floor(0.8 * last))
+    before = [record for record in records if record["epoch"] <= at]
+    if not before:
+        return None
+    end, start = records[-1], before[-1]
+    group = "test" if "test" in end and "test" in start else "train"
+    figure = "mean_iou" if "mean_iou" in end[group] and group == "test" else "accuracy"
+    return end[group][figure] - start[group][figure]
+
+
+def left_warm_up(warmup_epochs: float, records: Sequence[dict[str, Any]]) -> bool:
+    """Whether the training went on after its learning rate had reached its full height."""
+    return not warmup_epochs or (bool(records) and records[-1]["epoch"] > warmup_epochs)
