@@ -31,7 +31,19 @@ def strict_options(cls: Class) -> Class:
         return super(cls, kind).__new__(kind)  # type: ignore[misc]
 
     cls.__new__ = checked
+    cls.__signature__ = _ConstructorSignature()
     return cls
+
+
+class _ConstructorSignature:
+    """What a class takes is what its `__init__` takes, for help() and editors, although options are
+    checked in `__new__`."""
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        every = inspect.signature(owner.__init__)
+        return every.replace(parameters=list(every.parameters.values())[1:])
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
