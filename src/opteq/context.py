@@ -1,4 +1,4 @@
-"""Other ways to run a model, for a while: `with use_gradient(model, rule): ...`. Afterwards
+"""Temporary changes to how a model runs: `with use_gradient(model, rule): ...`. Afterwards
 everything is as it was before."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from opteq.layer import WarmStart, equilibria
 
 @contextmanager
 def record_steps(model: nn.Module) -> Iterator[None]:
-    """Every equilibrium in `model` records its steps: `Solution.trace` has them."""
+    """Every equilibrium in `model` records its steps in `Solution.trace`."""
     with _each(model, "records_steps", lambda: True):
         yield
 
@@ -22,9 +22,9 @@ def record_steps(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def warm_start(model: nn.Module) -> Iterator[None]:
     """Every equilibrium in `model` starts where its last solve ended: for inputs that change little
-    from call to call, such as frames of a film or the steps of an attack. The answers stay within
+    from call to call, such as frames of a video or the steps of an attack. The answers stay within
     the tolerance; only the number of steps changes. A batch of another shape starts afresh, and so
-    does a layer that is a number of steps from its start (`Unrolled`).
+    does a layer that is defined as a number of steps from its start (`Unrolled`).
 
     >>> import torch, opteq
     >>> from opteq.context import warm_start
@@ -41,7 +41,7 @@ def warm_start(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every module has its own mode again, so that one that was frozen
+    """Evaluation mode; afterwards every module returns to its own mode, so one that was frozen
     stays frozen."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -55,7 +55,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def use_gradient(model: nn.Module, rule: GradientRule) -> Iterator[None]:
     """Every equilibrium in `model` uses another gradient rule: an attack through unrolled steps, an
-    exact gradient to compare with. Steps are unrolled of the plain form of each layer's solver:
+    exact gradient to compare with. `Unrolled` takes the plain steps of each layer's solver:
     Picard's in place of Anderson's.
 
     >>> import torch, opteq
@@ -80,7 +80,7 @@ def use_gradient(model: nn.Module, rule: GradientRule) -> Iterator[None]:
 
 @contextmanager
 def _each(model: nn.Module, name: str, value: Callable[[], object]) -> Iterator[None]:
-    """An attribute of every equilibrium in `model`, a fresh value for each."""
+    """Give an attribute of every equilibrium in `model` a fresh value, for a while."""
     layers = equilibria(model)
     before = [getattr(layer, name) for layer in layers]
     for layer in layers:

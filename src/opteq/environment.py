@@ -12,7 +12,7 @@ from opteq import __version__
 
 
 def environment() -> dict[str, Any]:
-    """What runs now, and on what."""
+    """The versions in use, the machine and the command."""
     import numpy
     import torch
 

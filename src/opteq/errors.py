@@ -102,7 +102,7 @@ class DataWarning(UserWarning):
 
 
 class RenamedWarning(UserWarning):
-    """A name that still works, and has another one now."""
+    """A name that still works but has been replaced."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

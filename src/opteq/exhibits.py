@@ -1,4 +1,4 @@
-"""What is handed over to be shown: tables and pictures as plain data.
+"""Tables and pictures to be shown, as plain data.
 
 `opteq.report.pictures` draws them; nothing here needs a drawing library.
 """
@@ -22,7 +22,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """As GitHub shows tables, aligned for people who read the source.
+        """The table in GitHub's Markdown, aligned for people who read the source.
 
         >>> print(Table("", ("name", "value"), [["a", "1"]]).markdown())
         | name | value |
@@ -65,7 +65,7 @@ class Series:
     y: Sequence[float]
     spread: Sequence[float] | None = None
     partner: str | None = None
-    """The line with which it makes a pair: drawn in its colour, dashed."""
+    """The line it is paired with, whose colour it takes, dashed."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Curves:
     log_x: bool = False
     log_y: bool = False
     names: Sequence[str] = ()
-    """Of x = 1, 2, ...: kinds that have no order, so that points are not joined."""
+    """Names of x = 1, 2, ...: categories without an order, so points are not joined."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class HeatMaps:
-    """Matrices beside each other on one scale of colours."""
+    """Matrices side by side on one colour scale."""
 
     title: str
     panels: Mapping[str, np.ndarray]

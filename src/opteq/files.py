@@ -11,7 +11,7 @@ from opteq.errors import RunError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by a new one in one step, or leave the old one as it is."""
+    """Replace a file with a new one in one step, or leave the old one as it is."""
 
     def write(file: int) -> None:
         view = memoryview(content)
@@ -44,12 +44,12 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             temporary.unlink(missing_ok=True)
         raise RunError(
             f"{path} cannot be written ({error.strerror}); what was there before is unchanged.",
-            "Free some space or make the folder writable, then go on with --resume.",
+            "Free some space or make the folder writable, then continue with --resume.",
         ) from None
 
 
 def _umask() -> int:
-    """What new files of this process may not be; it can only be read by setting it."""
+    """The permissions that new files do not get; the mask can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

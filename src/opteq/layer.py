@@ -43,8 +43,8 @@ class Equilibrium(nn.Module):
     (torch.Size([32, 8]), True)
 
     Gradients come through `torch.autograd` (to any order); the transforms of torch.func (vmap, jvp,
-    grad) do not go through a solve. Under autocast solves stay in the precision of the weights. To
-    torch.compile of a model around it a solve is opaque, since its length depends on the data;
+    grad) do not go through a solve. Under autocast, solves stay in the precision of the weights.
+    Inside a model under torch.compile a solve is opaque, since its length depends on the data;
     `compile=True` compiles the map (not the solver). Solvers and gradient rules can also be named:
     `solver="auto"`. A trained norm bound for which the solver or the gradient rule is not certain
     to work is refused, unless `allow_uncertified=True`.
@@ -97,7 +97,7 @@ class Equilibrium(nn.Module):
         return self.solve(u, z0).state
 
     def solve(self, u: Tensor, z0: State | None = None, *, trace: bool | None = None) -> Solution:
-        """The same with everything that is known about it. Its `state` carries gradients. With
+        """The equilibrium and everything known about its solve. Its `state` carries gradients. With
         `trace`, or inside `opteq.context.record_steps`, every step is recorded."""
         # Otherwise the first solve would wait for the compiler to be imported.
         run = self._solve_apart if torch.compiler.is_compiling() else self._solve
@@ -126,7 +126,7 @@ class Equilibrium(nn.Module):
         return solution
 
     def _promoted(self, state: Any) -> Any:
-        """What autocast has shortened, in the precision of the weights."""
+        """What autocast has rounded, converted to the precision of the weights."""
         weight = next((p for p in self.map.parameters() if p.is_floating_point()), None)
         wanted = torch.float32 if weight is None else weight.dtype
         if isinstance(state, tuple):
@@ -174,8 +174,8 @@ def _start(bound: BoundMap, z0: State | None) -> State:
 
 
 def _refuse_uncertified(map: EquilibriumMap, solver: Solver, gradient: GradientRule) -> None:
-    """Refuse norm bounds that promise too little. Weights without a bound promise nothing, and
-    then each Solution tells what happened."""
+    """Refuse norm bounds that promise too little. Weights without a bound promise nothing; then
+    each Solution says what happened."""
     weights = [m for m in map.modules() if isinstance(m, WeightedOperator)]
     if not weights or any(w.norm_bound is None for w in weights):
         return
@@ -191,8 +191,8 @@ def _refuse_uncertified(map: EquilibriumMap, solver: Solver, gradient: GradientR
             remedy = "The problem is convex even so: use ForwardBackward()."
         else:
             remedy = (
-                "No solver is certain to do: lower norm_bound, below 1 for a linear kernel, below "
-                f"{GAUSSIAN_BACKWARD**-0.5:.4f} for a Gaussian one with ForwardBackward()."
+                "No solver is certain to work: lower norm_bound, below 1 for a linear kernel, "
+                f"below {GAUSSIAN_BACKWARD**-0.5:.4f} for a Gaussian one with ForwardBackward()."
             )
         raise IllPosedError(
             f"{finding}, and {type(solver).__name__} is not certain to converge.",

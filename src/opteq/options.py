@@ -36,7 +36,7 @@ def strict_options(cls: Class) -> Class:
 
 
 class _ConstructorSignature:
-    """What a class takes is what its `__init__` takes, for help() and editors, although options are
+    """The signature of a class for help() and editors: that of its `__init__`, although options are
     checked in `__new__`."""
 
     def __get__(self, instance: object, owner: type) -> inspect.Signature:
@@ -47,14 +47,14 @@ class _ConstructorSignature:
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    """`value` if it is among `known`; an error that names the nearest otherwise."""
+    """`value` if it is among `known`; otherwise an error that names the nearest."""
     if value not in known:
         raise UnknownOptionError(f"{name}={value!r} is not known.", nearest(str(value), known))
     return value
 
 
 def positive(name: str, value: float, *, allow_zero: bool = False) -> float:
-    """`value` if it is a finite number above zero (or not below, with `allow_zero`)."""
+    """`value` if it is a finite number above zero (or at least zero, with `allow_zero`)."""
     bound = "at least 0" if allow_zero else "above 0"
     within = (
         is_number(value) and math.isfinite(value) and (value > 0 or (allow_zero and value == 0))
@@ -81,14 +81,14 @@ def fraction(name: str, value: float) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a real number, numpy's included; True and False are none."""
+    """Whether `value` is a real number, numpy's included; True and False are not."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def from_spec(kind: str, table: Mapping[str, Callable[..., Any]], spec: object) -> Any:
     """An object from its name, "anderson", or from a mapping with its name and options,
-    {"name": "anderson", "tol": 1e-4}: what a settings file can hold. Other things are returned as
-    they are."""
+    {"name": "anderson", "tol": 1e-4}: what a settings file can hold. Anything else is returned
+    as it is."""
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping):

@@ -1,4 +1,4 @@
-"""Settings from files: typed, and with no key that is not known."""
+"""Settings from files: typed, and without unknown keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def settings_from(kind: type[S], values: dict[str, Any], source: str) -> S:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        # Of an unknown key and whatever follows from it, the unknown key is the cause.
+        # When an unknown key leads to other errors, it is the one to report.
         found = sorted(error.errors(), key=lambda item: item["type"] != "extra_forbidden")[0]
         path = [part for part in found["loc"] if isinstance(part, (str, int))]
         key = ".".join(str(part) for part in path)

@@ -53,7 +53,7 @@ from opteq.operators import AveragePool, Composition, Conv2d, Dense, PatchProjec
         (lambda: PatchProjection(split=3)(torch.ones(1, 4, 4, 4)), ShapeError, "do not split"),
         (lambda: PatchProjection().adjoint(torch.ones(1, 4, 4, 4)), ShapeError, "(groups, 64"),
         (lambda: PatchProjection.from_weight(torch.ones(6, 2), patch=2), ShapeError, "patch^2"),
-        (lambda: AveragePool(2)(torch.ones(1, 1, 3, 4)), ShapeError, "divides"),
+        (lambda: AveragePool(2)(torch.ones(1, 1, 3, 4)), ShapeError, "divisible by 2"),
         (lambda: Composition(), OptionError, "at least one"),
     ],
 )

@@ -235,7 +235,7 @@ def test_propositions_of_models():
     assert 0 < known(ours.measured) <= ours.value
     kappa = by_name["proposition 4, GEQ"]
     assert 0 < known(kappa.measured) <= kappa.value
-    assert by_name["remark 3, distance from which GEQ's is less"].value == math.inf  # U is wide
+    assert by_name["remark 3, distance from which GEQ's is lower"].value == math.inf  # U is wide
     single = classifier("opteq_single_digits", **options).eval()
     of_single = propositions_of(single, x, samples=1000, gap=0.25)
     (gap, bound, own, kappa) = (each for _, each in of_single)

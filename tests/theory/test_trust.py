@@ -432,7 +432,7 @@ def test_shapes_are_followed_through_modules_that_change_them():
 
 
 def test_pairs_and_biases_do_not_copy_channels():
-    with pytest.raises(ShapeError, match="no pairs"):
+    with pytest.raises(ShapeError, match="cannot be paired"):
         SortedPairs()(torch.zeros(1, 3, 2, 2))
     with pytest.raises(ShapeError, match="bias has 16"):
         Bounded(Conv2d(4, 1, 1, norm_bound=1.0), 16)(torch.zeros(1, 4, 2, 2))
@@ -557,7 +557,7 @@ def test_what_subclasses_change_inside_is_seen():
 
 def test_numbers_that_hands_have_put_out_of_range_are_seen():
     fixed = Dense.from_weight(1.2 * torch.eye(4))
-    with pytest.raises(OptionError, match="keep no norm bound"):
+    with pytest.raises(OptionError, match="cannot keep a norm bound"):
         fixed.norm_bound = 0.5
     kernel = Gaussian(Dense(4, 4, norm_bound=0.9), gamma=0.5)
     kernel.fixed_gamma = -1.0

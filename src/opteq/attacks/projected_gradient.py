@@ -1,7 +1,7 @@
-"""Projected gradient attacks: small changes of images that a model gets wrong.
+"""Projected gradient attacks: small changes to images that make a model err.
 
-One attack serves training against it, testing, and what stands beside certificates. Gradients pass
-an equilibrium by the rule of its layer; `opteq.context.use_gradient` chooses another one.
+The same attack serves adversarial training, testing and the comparison with certificates. Gradients
+pass through an equilibrium by its layer's rule; `opteq.context.use_gradient` chooses another one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from opteq.options import one_of, positive, whole
 
 @dataclass(frozen=True)
 class Attack:
-    """Steps up the slope of a loss within `epsilon` of an image, in the largest or the Euclidean
-    norm of pixels in [0, 1], from the image itself or a random place near it."""
+    """Steps up the slope of a loss within `epsilon` of an image, in the maximum or the Euclidean
+    norm of pixels in [0, 1], from the image itself or a random point near it."""
 
     epsilon: float
     norm: Literal["linf", "l2"] = "linf"
@@ -43,7 +43,7 @@ class Attack:
 
     @property
     def size(self) -> float:
-        """Of a step."""
+        """The size of a step."""
         return 2.5 * self.epsilon / self.steps if self.step_size is None else self.step_size
 
     def noise(self, x: Tensor) -> Tensor:
@@ -62,13 +62,13 @@ class Attack:
         return self.size * slope / _length(slope).clamp(min=1e-12)
 
     def within(self, d: Tensor) -> Tensor:
-        """The nearest perturbation of the ball."""
+        """The nearest perturbation in the ball."""
         if self.norm == "linf":
             return d.clamp(-self.epsilon, self.epsilon)
         return d * (self.epsilon / _length(d).clamp(min=1e-12)).clamp(max=1.0)
 
     def objective(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What is climbed, summed over images so that each has its own slope."""
+        """The loss to climb, summed over images so that each has its own slope."""
         if self.loss == "entropy":
             return functional.cross_entropy(logits, labels, reduction="sum")
         others = logits.scatter(1, labels[:, None], -math.inf).amax(1)
@@ -82,8 +82,8 @@ def projected_gradient(
     attack: Attack,
     see: Callable[[Tensor], object] | None = None,
 ) -> Tensor:
-    """Images in [0, 1] near x that the model gets wrong more often; it is in evaluation mode
-    meanwhile. `see` gets the logits of every place that is looked at."""
+    """Images in [0, 1] near x that the model gets wrong more often; the model is in
+    evaluation mode meanwhile. `see` gets the logits at the start of each step."""
     if labels.ndim != 1:
         raise OptionError(
             "Attacks are made on classifiers.", "Use a model with one label per image."
@@ -95,7 +95,7 @@ def projected_gradient(
             d.requires_grad_()
             with torch.enable_grad():
                 logits = model(x + d)
-                # Where solves fail from the start nothing depends on d.
+                # Where solves fail from the start, nothing depends on d.
                 (slope,) = torch.autograd.grad(
                     attack.objective(logits, labels), d, allow_unused=True, materialize_grads=True
                 )
@@ -106,7 +106,7 @@ def projected_gradient(
 
 
 def _cut(x: Tensor, d: Tensor) -> Tensor:
-    """What is left of a perturbation when the image stays within [0, 1]."""
+    """The perturbation, cut so that the image stays within [0, 1]."""
     return (x + d).clamp(0, 1) - x
 
 

@@ -1,7 +1,7 @@
-"""Which images withstand an attack, through each way to differentiate an equilibrium.
+"""Which images withstand an attack, for each way of differentiating an equilibrium.
 
 An equilibrium can be attacked through its exact (implicit) gradient or through a number of unrolled
-steps; a defence that only hides one of them is none.
+steps; a defence that hides only one of them is no defence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RULES: dict[str, GradientRule | None] = {"implicit": Implicit(), "unrolled": Unr
 
 
 def rules_for(model: Network) -> dict[str, GradientRule | None]:
-    """The ways to differentiate a model: several if it has equilibria. A model that is itself so
-    many steps of its map, by its own rule, is attacked through just those."""
+    """The ways to differentiate a model: several if it has equilibria. A model whose own rule
+    unrolls its map is attacked through exactly those steps."""
     if not equilibria(model):
         return {"gradient": None}
     return {**RULES, "unrolled": None} if _is_unrolled(model) else dict(RULES)
@@ -36,9 +36,9 @@ def withstands(
     attack: Attack,
     rule: GradientRule | None = None,
 ) -> Tensor:
-    """(batch,): which images keep their class wherever the attack looks. Where the rule brings
-    another forward pass than the model's own, unrolled steps in place of a solve or the other way
-    round, its way is judged by the model itself, at its end."""
+    """(batch,): which images keep their class wherever the attack looks. Where the rule changes
+    the forward pass (unrolled steps instead of a solve, or the other way round), only the final
+    images are judged, by the model's own forward pass."""
     own = rule is None or not (rule.is_forward_pass or _is_unrolled(model))
     safe = torch.ones(len(x), dtype=torch.bool, device=x.device)
 
@@ -57,6 +57,6 @@ def _is_unrolled(model: Network) -> bool:
 
 
 def strongest_l2(radius: float, steps: int) -> tuple[Attack, ...]:
-    """The attacks that stand beside certificates: two losses, two starts."""
+    """The attacks to compare certificates with: two losses, two starts."""
     first = Attack(radius, "l2", steps=steps, start="image")
     return first, replace(first, start="random", loss="margin")

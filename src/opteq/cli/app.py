@@ -44,7 +44,7 @@ app.command("bench")(bench.bench)
 
 
 def main() -> None:
-    """Run a command. What the user can mend is told in one line, without a traceback."""
+    """Run a command. Errors that the user can fix are reported in one line, without a traceback."""
     keep_freed_memory()
     warnings.showwarning = _warn
     try:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-    """Warnings for users are a line; where in the code they arose matters to developers alone."""
+    """Warnings for users are one line; where in the code they arose matters only to developers."""
     if category.__module__ == "opteq.errors":
         print(f"opteq: warning: {' '.join(str(message).split())}", file=sys.stderr)
     else:

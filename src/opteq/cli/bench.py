@@ -11,18 +11,18 @@ from opteq.cli.console import new_console
 
 
 def bench(
-    ids: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids; all if none is named.")] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Show the ids and stop.")] = False,
     seconds: Annotated[
-        float, typer.Option(help="Time to spend on each setting, at least five rounds.", min=0)
+        float, typer.Option(help="Time to spend on each setting, but at least five rounds.", min=0)
     ] = 10.0,
-    threads: Annotated[int, typer.Option(help="Threads of torch.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="Torch threads.", min=1)] = 1,
     output: Annotated[Path, typer.Option(help="A folder for tables and pictures.")] = Path(
         "runs/bench"
     ),
 ) -> None:
     """Measure speed and memory beside peers, in one run: contenders take turns, the best time of
-    each counts, and every answer is checked to be as accurate as asked for."""
+    each counts, and every answer is checked for the accuracy requested."""
     from opteq.evaluation.benchmark import list_benchmarks, load_benchmark
 
     console = new_console()

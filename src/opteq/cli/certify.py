@@ -16,11 +16,11 @@ def certify(
         list[float] | None, typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable.")
     ] = None,
     steps: Annotated[int, typer.Option(help="Gradient steps of an attack.", min=1)] = 20,
-    limit: Annotated[int, typer.Option(help="Only so many test images.", min=1)] = 200,
+    limit: Annotated[int, typer.Option(help="At most this many test images.", min=1)] = 200,
     checkpoint: Checkpoint = "best",
     data_dir: DataDir = None,
 ) -> None:
-    """What is proved about a trained model, and its certified accuracy beside what attacks leave:
+    """What is proved about a trained model, and its certified accuracy beside that under attack:
     the truth lies between."""
     from opteq import workflow
 

@@ -13,7 +13,7 @@ from opteq.cli.options import DataDir, Overrides
 
 def compare(
     recipes: Annotated[list[str], typer.Argument(help="Recipes by name, or YAML files.")],
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="How many seeds, starting at 0.", min=1)] = 1,
     overrides: Overrides = None,
     output: Annotated[Path, typer.Option(help="A folder for the runs and the table.")] = Path(
         "runs/compare"
@@ -21,7 +21,7 @@ def compare(
     data_dir: DataDir = None,
 ) -> None:
     """Train recipes side by side: one table, one report. Finished runs in the folder are not
-    trained again, so a comparison that was stopped goes on when it is started again."""
+    trained again, so a stopped comparison continues when it is started again."""
     from opteq.training.recipe_files import load_recipe
 
     loaded = [load_recipe(name, overrides or []) for name in recipes]

@@ -52,7 +52,7 @@ def _data(data_dir: Path | None) -> None:
             continue
         places = [folder / found.home, DEBIAN.get(name, folder / found.home)]
         here = not found.home or any(place.exists() for place in places)
-        typer.echo(f"  {name}: {'found' if here else 'not here'}")
+        typer.echo(f"  {name}: {'found' if here else 'not found'}")
 
 
 def _self_test() -> bool:

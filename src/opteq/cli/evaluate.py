@@ -27,10 +27,10 @@ def evaluate(
     ] = None,
     checkpoint: Checkpoint = "best",
     data_dir: DataDir = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many test images.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many test images.", min=1)] = None,
     adaptive: Annotated[
         bool,
-        typer.Option("--adaptive", help="Also stop each image when its class can change no more."),
+        typer.Option("--adaptive", help="Also stop each image once its class cannot change."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from opteq.cli.options import DataDir, Run
 
 
 def report(run: Run, data_dir: DataDir = None) -> None:
-    """Write the report of a run anew, from its checkpoint and metrics."""
+    """Rewrite the report of a run from its checkpoint and metrics."""
     from opteq.data.catalogue import load_data
     from opteq.report.run_page import write_report
     from opteq.training.folder import RunFolder

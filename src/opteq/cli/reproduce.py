@@ -16,15 +16,15 @@ def reproduce(
     ids: Annotated[
         list[str] | None, typer.Argument(help="Tables and figures: geq-t1, kerdeq-t3, ...")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Name every id, and stop.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show the ids and stop.")] = False,
     scale: Annotated[str, typer.Option(help="tiny, for a laptop, or paper.")] = "tiny",
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="How many seeds, starting at 0.", min=1)] = 1,
     data: Annotated[
         str | None,
         typer.Option(help="At the tiny scale: digits, fashion-mnist, cifar10, cifar100 or pairs."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Measure only so many test images.", min=1)
+        int | None, typer.Option(help="Measure at most this many test images.", min=1)
     ] = None,
     output: Annotated[
         Path, typer.Option(help="A folder for the runs, tables and pictures.")
@@ -32,8 +32,8 @@ def reproduce(
     overrides: Overrides = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Tables and figures of the papers, theirs beside ours. What is in the output folder already is
-    used again, so a command that was stopped goes on when it is given again."""
+    """Tables and figures of the papers, theirs beside ours. Results already in the output folder
+    are reused, so a stopped command continues when it is given again."""
     from opteq.errors import OptionError, UnknownOptionError, nearest
     from opteq.options import one_of
     from opteq.papers.catalogue import TITLES

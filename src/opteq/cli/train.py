@@ -29,7 +29,7 @@ def train(
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Go on with --run-dir, or with the newest run of the recipe."
+            "--resume", help="Continue the run in --run-dir, or the newest run of the recipe."
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --run-dir.")] = False,
@@ -45,7 +45,7 @@ def train(
     """Train a model; writes a run folder with checkpoints, metrics and report.html."""
     from opteq.errors import OptionError
 
-    # What is wrong is told before anything heavy is imported.
+    # Mistakes are reported before anything heavy is imported.
     if devices != "auto" and not devices.isdecimal():
         raise OptionError(f"--devices {devices!r} is not a number.", "Give a number, or auto.")
     if resume and force:
@@ -59,7 +59,7 @@ def train(
         settings = load_recipe(recipe or "geq_digits", overrides or [])
     if resume and overrides:
         raise OptionError(
-            "A run goes on with its own recipe, so --set cannot be given with --resume.",
+            "A run continues with its own recipe, so --set cannot be given with --resume.",
             "Leave out --set, or start a new run.",
         )
     from opteq import workflow
@@ -80,7 +80,7 @@ def train(
     if run.skipped:
         console.print(f"{run.skipped} files could not be decoded and were left out.")
     if not run.finished:
-        console.print(f"Stopped and saved. Go on with: opteq train --resume --run-dir {run.path}")
+        console.print(f"Stopped and saved. To continue: opteq train --resume --run-dir {run.path}")
         raise typer.Exit(130)
     console.print(run.headline(), style="bold")
     console.print(f"run:    {run.path}")

@@ -1,4 +1,4 @@
-"""Random changes of training images, on batches and on any device."""
+"""Random changes to training images, on batches and on any device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opteq.errors import OptionError
 
 class Augment(nn.Module):
     """Crop, flip and RandAugment for images in [0, 1]. Label maps of a segmentation batch move with
-    their images. All chance comes from torch's generator."""
+    their images. All randomness comes from torch's generator."""
 
     def __init__(self, settings: AugmentSettings, *, segmentation: bool = False) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Policies(nn.Module):
         from kornia.augmentation.auto import RandAugment
         from kornia.augmentation.auto.rand_augment.rand_augment import default_policy
 
-        # kornia takes the ends of the scale for mistakes.
+        # kornia refuses the ends of the scale.
         inside = min(max(float(magnitude), 1e-3), 30 - 1e-3)
         self.count = count
         self.each = nn.ModuleList(
@@ -84,5 +84,5 @@ def _cut(x: Tensor, padding: int, rows: Tensor, columns: Tensor, value: float) -
     sample = torch.arange(len(x), device=x.device)[:, None, None]
     places = padded.movedim(1, -1)[sample, row_index[:, :, None], column_index[:, None, :]]
     # Back in the usual order in memory: torch 2.13 crashes in the backward pass of some narrow
-    # convolutions of channels-last images, as which those with one channel may count.
+    # convolutions of channels-last images, and those with one channel may count as such.
     return places.movedim(-1, 1).clone(memory_format=torch.contiguous_format)

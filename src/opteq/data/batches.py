@@ -1,5 +1,5 @@
 """Batches in an order that depends on the seed and the epoch alone, so that training can stop and
-go on anywhere."""
+resume anywhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def training_batches(
     count: int, batch_size: int, *, seed: int, epoch: int, rank: int = 0, world: int = 1
 ) -> list[Tensor]:
     """The indices of each batch of an epoch, for one of `world` processes that share them. All
-    batches are full; what is left over waits for another epoch's order."""
+    batches are full; leftover images wait for another epoch's order."""
     order = epoch_order(count, seed, epoch)
     batch_size = min(batch_size, count)
     share = batch_size // world
@@ -65,8 +65,8 @@ def read_batches(
     keep_empty: bool = False,
 ) -> Iterator[Batch]:
     """Images in [0, 1] and labels, on the device. Images in memory are indexed; files are decoded
-    by `workers` processes ahead of time. A batch of which no file can be decoded is left out, or
-    if `keep_empty` comes as one of no images."""
+    by `workers` processes ahead of time. A batch in which no file can be decoded is left out, or
+    comes empty if `keep_empty`."""
     if isinstance(images, MemoryImages):
         for index in batches:
             x = images.images[index].to(device, non_blocking=True)
@@ -114,14 +114,14 @@ class _Batches(Dataset):
         shapes = {tuple(image.shape) for image in images}
         if len(shapes) > 1:
             raise DataError(
-                f"Images of different sizes meet in a batch: {sorted(shapes)}.",
+                f"A batch has images of different sizes: {sorted(shapes)}.",
                 "Set data.image_size to bring all to one size.",
             )
         return torch.stack(images), torch.stack(labels), bad
 
 
 def pixel_statistics(images: ImageSet, most: int = 512) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel; of files, over `most` spread evenly."""
+    """Mean and standard deviation of each channel; for files, over `most` evenly spread ones."""
     if isinstance(images, MemoryImages):
         pixels = images.images
     else:
@@ -136,7 +136,7 @@ def pixel_statistics(images: ImageSet, most: int = 512) -> tuple[Tensor, Tensor]
             raise DataError("None of the training images can be decoded.", "Check the files.")
         pixels = torch.stack(readable)
     channels = pixels.shape[1]
-    # Counts of each byte are exact and need no copy of the images as numbers.
+    # Counts of each byte are exact and need no copy of the images as floats.
     values = torch.arange(256, dtype=torch.float64) / 255
     means, deviations = [], []
     for channel in range(channels):

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Named:
-    """A dataset that can be asked for, and where its files lie below the data folder."""
+    """A dataset known by name, and where its files lie below the data folder."""
 
     summary: str
     home: str
     load: Callable[[DataSettings, Path], Data]
     complete: tuple[int, int] | None = None
-    """How many images there should be to train and to test."""
+    """The expected numbers of training and test images."""
 
 
 def list_data() -> dict[str, str]:
@@ -33,7 +33,7 @@ def list_data() -> dict[str, str]:
 
 
 def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) -> Data:
-    """A dataset as the settings want it: split and limited.
+    """A dataset as the settings describe it: split and limited.
 
     >>> len(load_data("digits").test)
     360
@@ -65,15 +65,15 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
 
 
 def _warn_if_incomplete(data: Data, settings: DataSettings) -> None:
-    """An unpacking that was interrupted by hand leaves a folder that looks like the data."""
+    """An interrupted unpacking by hand leaves a folder that looks like the data."""
     complete = NAMED[settings.name].complete
     if complete is None or settings.split != "standard":
         return
     found = len(data.train), len(data.test)
     if found != complete:
         warnings.warn(
-            f"{data.name} has {found[0]:,} training and {found[1]:,} test images here; all of it "
-            f"has {complete[0]:,} and {complete[1]:,}. Unpack it again unless that is meant.",
+            f"{data.name} has {found[0]:,} training and {found[1]:,} test images here; in full, it "
+            f"has {complete[0]:,} and {complete[1]:,}. Unpack it again unless this is intended.",
             DataWarning,
             stacklevel=3,
         )
@@ -144,7 +144,7 @@ def _pairs(settings: DataSettings, folder: Path) -> Data:
     from opteq.data.folders import load_pairs
 
     if settings.classes is None:
-        raise OptionError("Label maps do not tell how many classes there are.", "Set data.classes.")
+        raise OptionError("Label maps do not say how many classes there are.", "Set data.classes.")
     return load_pairs(
         folder if settings.path is None else Path(settings.path),
         classes=settings.classes,

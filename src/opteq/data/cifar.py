@@ -64,7 +64,7 @@ def load_cifar10(folder: Path, *, download: bool = True) -> Data:
 def load_cifar100(
     folder: Path, *, labels: Literal["fine", "coarse"] = "fine", download: bool = True
 ) -> Data:
-    """The same with 100 classes, or with the 20 super-classes they belong to."""
+    """Like `load_cifar10`, with 100 classes or the 20 super-classes they belong to."""
     train, test, names = read_cifar100(folder, download=download)
     column, count = (1, 100) if labels == "fine" else (0, 20)
     sets = [MemoryImages(x, y[:, column]) for y, x in (train, test)]
@@ -116,8 +116,8 @@ def _records(path: Path, label_bytes: int) -> tuple[Tensor, Tensor]:
     size = label_bytes + _PIXELS
     if not len(raw) or len(raw) % size:
         raise DataError(
-            f"{path} has {len(raw)} bytes, which is not a number of records of {size} bytes.",
-            "It is truncated or of another dataset: unpack the archive again.",
+            f"{path} has {len(raw)} bytes, not a whole number of records of {size} bytes.",
+            "It is truncated or from another dataset: unpack the archive again.",
         )
     table = torch.from_numpy(raw.reshape(-1, size))
     images = table[:, label_bytes:].reshape(-1, 3, 32, 32).contiguous()

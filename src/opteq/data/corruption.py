@@ -35,10 +35,10 @@ def corrupted(
 ) -> Tensor:
     """Images (count, channels, height, width) in uint8, corrupted; the same for the same seed.
 
-    Grey images are corrupted as RGB ones and averaged. Those with a side under 32, which the
-    corruptions are not made for, are enlarged by whole pixels before and averaged down after,
-    which leaves an image that is not corrupted as it is. With a folder
-    `cache` each result is kept, since making it takes longer than testing a model on it.
+    Grey images are corrupted as RGB ones and averaged. Images with a side under 32, too small for
+    the corruptions, are enlarged by whole pixels before and averaged down after, which by itself
+    changes nothing. With a folder `cache` each result is kept, since making it takes longer than
+    testing a model on it.
     """
     if kind not in KINDS:
         raise UnknownOptionError(f"There is no corruption {kind!r}.", nearest(kind, KINDS))
@@ -60,7 +60,7 @@ def corrupted(
 
 
 def _kept(path: Path, images: Tensor) -> Tensor | None:
-    """What was made before, unless the file is damaged."""
+    """The cached result, unless the file is missing or damaged."""
     try:
         found = torch.from_numpy(np.load(path, allow_pickle=False))
     except (OSError, ValueError, EOFError):
@@ -97,7 +97,7 @@ def _corrupt(images: Tensor, kind: str, severity: int, seed: int) -> Tensor:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """NumPy's global generator, which most corruptions draw from, seeded for a while."""
+    """NumPy's global generator, which most corruptions draw from, seeded temporarily."""
     state = np.random.get_state()
     np.random.seed(seed)
     try:

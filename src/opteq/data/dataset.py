@@ -16,7 +16,7 @@ from torch import Tensor
 from opteq.errors import DataError
 
 Task = Literal["classification", "segmentation"]
-# Images of each set that a fingerprint is taken of.
+# How many images of each set a fingerprint includes.
 _LOOKED_AT = 16
 VOID = 255
 """The label of pixels that do not count."""
@@ -64,8 +64,8 @@ class MemoryImages(ImageSet):
 
 
 class FileImages(ImageSet):
-    """Images decoded when they are asked for, brought to `size` x `size` (shorter side resized,
-    centre cut out); grey ones become RGB."""
+    """Images decoded on demand and brought to `size` x `size` (shorter side resized, centre cut
+    out); grey ones become RGB."""
 
     def __init__(self, paths: Sequence[Path], labels: Sequence[int], size: int) -> None:
         self.paths, self.labels, self.size = list(paths), list(labels), size
@@ -100,13 +100,13 @@ class Data:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of one image."""
+        """The shape of one image."""
         channels, height, width = self.train.read(0)[0].shape
         return channels, height, width
 
 
 def content_key(*tensors: Tensor) -> str:
-    """Tells these tensors from all others, by shape and content."""
+    """A key that identifies tensors by shape and content."""
     digest = hashlib.blake2b(digest_size=12)
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
@@ -117,21 +117,21 @@ def content_key(*tensors: Tensor) -> str:
 
 
 def fingerprint(data: Data) -> str:
-    """Tells data from other data of the same name: by all labels, and by some of the images."""
+    """A key that distinguishes data of the same name, by all labels and some of the images."""
     parts = []
     for images in (data.train, data.test):
         parts.append(images.class_labels())
         for index in torch.linspace(0, len(images) - 1, min(_LOOKED_AT, len(images))).long():
             try:
                 parts += images.read(int(index))
-            except DataError:  # told where it is read to be used
+            except DataError:  # reported when it is read for use
                 continue
     return content_key(*parts)
 
 
 def decode(path: Path, size: int | None, channels: int = 3) -> Tensor:
-    """An image file as uint8 (channels, size, size); without a size as it is. Grey images of 16
-    bits or of floating-point numbers in [0, 1] are brought to bytes."""
+    """An image file as uint8 (channels, size, size), or in its own size if `size` is None. Grey
+    images of 16 bits or of floats in [0, 1] are converted to bytes."""
 
     def read(image):
         image = _as_bytes(image, path).convert("RGB" if channels == 3 else "L")
@@ -142,8 +142,8 @@ def decode(path: Path, size: int | None, channels: int = 3) -> Tensor:
 
 
 def decode_labels(path: Path) -> Tensor:
-    """A label map as whole numbers (height, width): grey values as they are, and of a file with a
-    palette the indices, not the colours that stand for them."""
+    """A label map as whole numbers (height, width): grey values as they are, or for a file with a
+    palette the indices, not their colours."""
 
     def read(image):
         if image.mode in ("P", "L", "1", "I", "I;16", "I;16B", "I;16L"):
@@ -156,7 +156,7 @@ def decode_labels(path: Path) -> Tensor:
         array = np.array(image)[..., : len(image.mode.removesuffix("A"))]
         if bool((array != array[..., :1]).any()):
             raise DataError(
-                f"{path} is a label map in colours that no palette tells the classes of.",
+                f"{path} is a label map in colours, without a palette of classes.",
                 "Store labels as whole numbers, in a grey or palette PNG.",
             )
         return array[..., 0].astype(np.int64)
@@ -165,7 +165,7 @@ def decode_labels(path: Path) -> Tensor:
 
 
 def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
-    """What `read` makes of an image file, or an error that names it."""
+    """The result of `read` on an image file; errors name the file."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -176,7 +176,7 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
         raise DataError(
             f"{path} is not an image that can be decoded ({_first_line(error)}).",
-            "Replace or remove it, or set data.undecodable=skip to go on without such files.",
+            "Replace or remove it, or set data.undecodable=skip to continue without such files.",
             path=path,
         ) from None
     except Image.DecompressionBombError as error:
@@ -186,7 +186,7 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
 
 
 def _as_bytes(image, path: Path):
-    """Pillow clips grey values beyond a byte when it converts them."""
+    """An image whose wide grey values are scaled to bytes; Pillow would clip them."""
     from PIL import Image
 
     mode = image.mode
@@ -225,12 +225,12 @@ def _first_line(error: Exception) -> str:
 
 
 def check_labels(labels: Tensor, classes: int, where: str) -> None:
-    """Refuse labels that no class has."""
+    """Refuse labels that belong to no class."""
     known = labels[labels != VOID] if labels.ndim > 1 else labels
     bad = known[(known < 0) | (known >= classes)]
     if len(bad):
         raise DataError(
             f"{where} has the label {int(bad[0])}, outside 0 to {classes - 1} "
-            f"({len(bad)} labels of {labels.numel()}).",
+            f"({len(bad)} of {labels.numel()} labels).",
             "Check that the file belongs to this dataset, and the number of classes.",
         )

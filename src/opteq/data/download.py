@@ -80,7 +80,7 @@ def _fetch(name: str, folder: Path, archive: Archive) -> Path:
         )
     except ValueError as error:
         raise DataError(
-            f"{archive.url} does not have the checksum it should ({str(error).splitlines()[0]}).",
+            f"{archive.url} does not have the expected checksum ({str(error).splitlines()[0]}).",
             "Try again later, or download it from its owner's page by hand.",
         ) from None
     except OSError as error:
@@ -90,8 +90,8 @@ def _fetch(name: str, folder: Path, archive: Archive) -> Path:
 
 
 def unpack(packed: Path, target: Path) -> Path:
-    """Unpack an archive, or a zipped file, to `target`: beside it first, and moved there in one
-    step when all of it is there, so that an interrupted unpacking is never taken for the data."""
+    """Unpack an archive, or a zipped file, to `target`: beside it first, then moved there in one
+    step when complete, so that an interrupted unpacking is never mistaken for the data."""
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target.parent) as name:
         aside = Path(name)
         try:
@@ -121,13 +121,13 @@ def unpack(packed: Path, target: Path) -> Path:
 def _absent(name: str, folder: Path, archive: Archive, why: str) -> DataError:
     return DataError(
         f"{name} is not available: {why}.",
-        f"Download {archive.url} on a machine with network, unpack it so that "
+        f"Download {archive.url} on a machine with internet access, unpack it so that "
         f"{folder / archive.unpacks_to} exists, or say where the data is with --data-dir.",
     )
 
 
 class _ProgressBar:
-    """What pooch tells about a download, as a rich progress bar."""
+    """What pooch reports about a download, as a rich progress bar."""
 
     def __init__(self, label: str) -> None:
         from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn

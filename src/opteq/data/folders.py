@@ -62,7 +62,7 @@ def load_image_folder(folder: Path, *, size: int, name: str = "folder") -> Data:
 
 
 def _class_names(folder: Path) -> list[str]:
-    """Folders of images; not those that tools hide there, such as .ipynb_checkpoints."""
+    """Names of the class folders, without hidden ones such as .ipynb_checkpoints."""
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     for name in names:
         try:
@@ -155,8 +155,8 @@ def load_pairs(
     name: str = "pairs",
 ) -> Data:
     """Folders train/images with train/labels, and val/images with val/labels, label maps named like
-    their images. Labels in `void` do not count. The last fifth of images serves as test set where
-    there is no val folder: images and labels then lie in the folder itself."""
+    their images. Labels in `void` do not count. Without train and val, images and labels lie in
+    the folder itself, and the last fifth of the images is the test set."""
     table = torch.arange(256)
     table[list(void)] = VOID
     parts = [folder / "train", folder / "val"]
@@ -180,7 +180,7 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
         )
     found, maps = _images(images), _by_place(labels)
     if len(found) < 2:
-        raise DataError(f"{images} has {len(found)} images.", "There must be two at least.")
+        raise DataError(f"{images} has {len(found)} images.", "There must be at least two.")
     pairs = []
     for path in found:
         place = path.relative_to(images).with_suffix("")

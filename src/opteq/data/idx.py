@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST, in the idx form they were published in."""
+"""MNIST and Fashion-MNIST, in the idx format they were published in."""
 
 from __future__ import annotations
 

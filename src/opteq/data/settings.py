@@ -25,7 +25,7 @@ class DataSettings(Settings):
     limit_train: Annotated[int, Field(ge=1)] | None = None
     limit_test: Annotated[int, Field(ge=1)] | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The part of the training images kept back to choose the best epoch by."""
+    """The fraction of the training images held out to choose the best epoch."""
     image_size: Side | tuple[Side, Side] | None = None
     """Images are read at this size; a pair (height, width) for segmentation."""
     classes: Annotated[int, Field(ge=1)] | None = None
@@ -37,7 +37,7 @@ class DataSettings(Settings):
     segmentation: bool = False
     """For fake: a label for each pixel."""
     undecodable: Literal["stop", "skip"] = "stop"
-    """What happens when a file is no image."""
+    """What happens when a file is not an image."""
     workers: Annotated[int, Field(ge=0, le=256)] = 0
     """Processes that decode files; images in memory need none."""
     download: bool = True
@@ -64,9 +64,9 @@ class AugmentSettings(Settings):
     """What is done to training images."""
 
     crop: Annotated[int, Field(ge=0, le=256)] = 0
-    """Zeros put around an image before it is cut back at random."""
+    """Width of the zero padding from which an image is cropped at random."""
     flip: bool = False
     rand_augment: Annotated[int, Field(ge=0, le=8)] = 0
     """How many random operations of RandAugment are applied."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """Of RandAugment, 0 to 30."""
+    """The magnitude of RandAugment, 0 to 30."""

@@ -35,7 +35,7 @@ def super_class_split(
 
 def even_odd_split(data: Data) -> Data:
     """Digits as two super-classes, even and odd, learnt from the first four digits of each; test
-    images of 8 and 9 become `unseen`. CIFAR-100's super-classes in small."""
+    images of 8 and 9 become `unseen`. A small version of CIFAR-100's super-classes."""
 
     def pick(images: ImageSet, unseen: bool) -> MemoryImages:
         assert isinstance(images, MemoryImages)
@@ -80,8 +80,8 @@ def known_unknown(data: Data, known: Sequence[int]) -> Data:
 
 
 def limited(images: ImageSet, count: int | None) -> ImageSet:
-    """A sample of `count` images, or all: of every class the same share, and one at least where
-    `count` allows. The same at every call, and a part of every larger sample."""
+    """A sample of `count` images, or all: the same share of every class, and at least one where
+    `count` allows. Every call gives the same sample, and every larger sample contains it."""
     if count is None or count >= len(images):
         return images
     labels = images.class_labels()
@@ -91,7 +91,7 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
     for label in classes:
         own = order[labels[order] == label]
         turn[own] = torch.arange(len(own), dtype=torch.float64) / len(own)
-    # Among equal turns chance decides, or small samples would have low classes only.
+    # Equal turns are ordered at random, or small samples would have only low classes.
     chosen = order[turn[order].argsort(stable=True)[:count]]
     if count < len(classes):
         warnings.warn(
@@ -110,12 +110,12 @@ def sample(images: ImageSet, count: int | None) -> tuple[Tensor, Tensor]:
 
 
 def held_out(images: ImageSet, fraction: float) -> tuple[ImageSet, ImageSet]:
-    """Training images without, and only, a part that is kept back to choose by."""
+    """Training images split in two: the rest, and a part held out to choose by."""
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     count = round(fraction * len(images))
     if not 0 < count < len(images):
         raise OptionError(
             f"data.validation={fraction} keeps back {count} of {len(images)} training images.",
-            "Choose a part that leaves images on both sides.",
+            "Choose a fraction that leaves images on both sides.",
         )
     return images.subset(order[count:].sort().values), images.subset(order[:count].sort().values)

@@ -33,7 +33,7 @@ class BoundMap(ABC):
         """Where solves start unless told otherwise."""
 
     def require_state(self, z: State) -> None:
-        """Refuse what is no state of this map."""
+        """Refuse anything that is not a state of this map."""
         own = self.start()
         given, expected = ([tuple(p.shape) for p in as_tuple(state)] for state in (z, own))
         if isinstance(z, Tensor) != isinstance(own, Tensor) or given != expected:
@@ -96,12 +96,12 @@ class EquilibriumMap(nn.Module, ABC):
 
     @abstractmethod
     def curvature(self) -> Curvature:
-        """What holds for every u and for all weights within their norm bounds."""
+        """Bounds that hold for every u and for all weights within their norm bounds."""
 
     def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
-        """Everything that is known of the map, with these norms of its parts. `input_shape` is that
-        of the layer's input without its batch: bounds for branches at several scales depend on it.
-        A subclass that knows its curvature alone need not define it."""
+        """Everything that is known about the map, given these norms of its parts. `input_shape` is
+        that of the layer's input without the batch: bounds for branches at several scales depend on
+        it. A subclass that knows only its curvature need not define this."""
         return Bounds.contracting(largest(self.curvature().contraction), "curvature() of the map")
 
     def splitting_rates(self, bounds: Bounds) -> dict[str, float]:
@@ -111,14 +111,14 @@ class EquilibriumMap(nn.Module, ABC):
         return {}
 
     def size_path(self) -> list[nn.Module] | None:
-        """The modules that decide by how much the sizes of states differ from those of the layer's
+        """The modules that determine how far the sizes of states differ from those of the layer's
         input; None where that is not known."""
         return None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "curvature" in vars(cls) and "bounds" not in vars(cls):
-            # What is inherited was written for another curvature.
+            # The inherited one was written for another curvature.
             cls.bounds = EquilibriumMap.bounds
 
 
@@ -134,13 +134,13 @@ class SymmetricLinearization:
     """
 
     def __init__(self, slope: Tensor, hessian: Product, *, binary: bool = False) -> None:
-        # A slope of 0 and 1 alone is its own root.
+        # A slope of only 0 and 1 is its own root.
         self.slope, self.root = slope, slope if binary else slope.sqrt()
         self.hessian = hessian
 
     def system(self, v: Tensor) -> Tensor:
         """(I - sqrt(D) H sqrt(D)) v, in fresh memory."""
-        # The product is of a tensor made here, so nothing else can hold what comes back.
+        # The argument is a tensor made here, so nothing else can hold the result.
         return self.hessian(self.root * v).mul_(self.root).neg_().add_(v)
 
     def transposed(self, w: Tensor) -> Tensor:
@@ -157,14 +157,14 @@ class SymmetricLinearization:
         return w, self.root * w - v
 
     def visible(self, g: Tensor, v: Tensor, residual: Tensor) -> Tensor:
-        """A vector that D does not tell from w, from v and the residual sqrt(D) w - v of the
-        system: all that a gradient needs which passes through the prox, and no product."""
+        """A vector that D cannot tell from w, computed without a product from v and the residual
+        sqrt(D) w - v of the system: all that a gradient through the prox needs."""
         return torch.where(self.root > 0, (v + residual) / self.root, g)
 
 
 class AdjointSplitting(BoundMap):
     """w = g + J'w as the fixed point of another map, from whose solution w is recovered. For maps
-    that do not contract, but whose adjoint equation splitting methods solve."""
+    that do not contract, but whose adjoint equation can be solved by splitting methods."""
 
     @abstractmethod
     def recover(self, y: Tensor) -> Tensor:

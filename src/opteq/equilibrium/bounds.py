@@ -1,4 +1,4 @@
-"""What is known of a map: contraction, uniqueness, and how far its equilibrium can move."""
+"""What is known about a map: contraction, uniqueness, and how far its equilibrium can move."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Of one map, for the norms it was asked with. What is not known is infinite."""
+    """Bounds of one map, given norms of its parts. What is not known is infinite."""
 
     contraction: float
     where: str
     """The norm in which it contracts, and why."""
     convexity: float
-    """Modulus of strong monotonicity of z - T(z), or of the subdifferential of G, which then is
-    strongly convex; not positive: none is known."""
+    """Modulus of strong monotonicity of z - T(z), or of the subdifferential of G, which is then
+    strongly convex; if not positive, none is known."""
     smoothness: float
     """Largest curvature of the smooth part of G, where there is one."""
     unique: bool
     why_unique: tuple[str, str]
     """Condition and reference."""
     driven: float
-    """How far the state, or what it is made of, can move for an input that moves by 1: for branches
-    z_i = W_i'y_i the y_i together."""
+    """How far the state, or what it is made of, can move when the input moves by 1: for branches
+    z_i = W_i'y_i, the y_i together."""
     pushed: float
-    """How far one application of the map moves for an input that moves by 1, at a fixed state."""
+    """How far one application of the map moves when the input moves by 1, at a fixed state."""
     how: tuple[str, bool, str]
     """Condition, whether it holds, and reference of the Lipschitz constant."""
     parts: tuple[float, ...] = (1.0,)
     """The norm by which each part of the state follows: one, or |W_i| for each branch."""
     each: tuple[float, ...] | None = None
-    """How far each part can move for itself, where that is known."""
+    """How far each part can move on its own, where that is known."""
     minimiser: float | None = None
     """How far the minimiser of the objective can move, for a map that jumps there and so has no
     fixed point that a solve could return."""
 
     @classmethod
     def unknown(cls, why: str) -> Bounds:
-        """For a map of which nothing is known."""
+        """For a map about which nothing is known."""
         return cls(
             contraction=math.inf,
             where=why,
@@ -54,7 +54,7 @@ class Bounds:
 
     @classmethod
     def contracting(cls, contraction: float, where: str) -> Bounds:
-        """For a map of which its Lipschitz constant alone is known."""
+        """For a map of which only the Lipschitz constant is known."""
         return replace(
             cls.unknown("a map with a known bound"),
             contraction=contraction,
@@ -66,12 +66,13 @@ class Bounds:
 
     @property
     def lipschitz(self) -> float:
-        """Injection to equilibrium."""
+        """Lipschitz constant from injection to equilibrium."""
         together = max(self.parts) * self.driven
         return together if self.each is None else min(together, math.hypot(*self.each))
 
     def fused(self, scales: Sequence[float]) -> float:
-        """Injection to the sum of the parts, each times an operator of that norm."""
+        """Lipschitz constant from injection to the sum of the parts, each times an operator of that
+        norm."""
         together = self.driven * math.hypot(
             *(a * b for a, b in zip(self.parts, scales, strict=True))
         )
@@ -80,8 +81,9 @@ class Bounds:
         return min(together, sum(a * b for a, b in zip(self.each, scales, strict=True)))
 
     def after(self, steps: int, damping: float) -> Bounds:
-        """Of so many steps z <- (1 - d) z + d T(z) from 0 in place of the equilibrium: with c and p
-        the constants of T in z and u, d p (1 + a + ... + a^(steps - 1)), a = 1 - d + d c."""
+        """Bounds of `steps` steps z <- (1 - d) z + d T(z) from 0 in place of the equilibrium: with
+        c and p the constants of T in z and u, d p (1 + a + ... + a^(steps - 1)), a = 1 - d + d c.
+        """
         factor, total = 1 - damping + damping * self.contraction, 0.0
         for _ in range(steps):
             total = 1 + factor * total
@@ -89,5 +91,5 @@ class Bounds:
         return replace(self, driven=damping * self.pushed * total, how=how)
 
     def without_lipschitz(self, condition: str, reference: str) -> Bounds:
-        """The same with no bound of how far the state moves."""
+        """The same with no bound on how far the state moves."""
         return replace(self, driven=math.inf, each=None, how=(condition, False, reference))

@@ -107,7 +107,7 @@ class Branches(EquilibriumMap):
         diversity also |dy_i| <= |du_i| + sum over j of N_ij |dy_j|, N_ij = |W_i| size_ij |W_j|, so
         that the vector of the |dy_i| is at most (I - N)^-1 times that of the |du_i|.
 
-        They are those of evaluation, where nothing is perturbed.
+        The bounds are for evaluation, where nothing is perturbed.
         """
         branches = self._each()
         shapes = None if input_shape is None else self._state_shapes(input_shape)
@@ -191,14 +191,14 @@ class BoundBranches(BoundMap):
         )
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the branches' states."""
+        """Shapes of the branches' states."""
         return [
             branch.operator.domain_shape(tuple(u.shape[1:]))
             for branch, u in zip(self.branches, self.injections, strict=True)
         ]
 
     def curvature(self) -> Curvature:
-        """As that of `Branches`, for these scales."""
+        """Like that of `Branches`, for these scales."""
         norms = [promised(branch.operator) for branch in self.branches]
         return _curvature(norms, self.coupling, self.shapes(), self.perturbation)
 
@@ -209,7 +209,7 @@ class BoundBranches(BoundMap):
     def objective(self, z: State) -> Tensor | None:
         """G of equation 5 at the branches' outputs W_i'y_i, with y_i = W_i^-T z_i as its variable:
         sum of 1'f(y_i) + |y_i|^2/2 - <u_i, y_i>, minus the coupling's energy. None with
-        perturbations, which make the problem one of two levels."""
+        perturbations, which make it a two-level problem."""
         if self.perturbation:
             return None
         return self.objective_of(self.activations(z))

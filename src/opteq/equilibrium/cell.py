@@ -19,7 +19,7 @@ Start = Callable[[Tensor], State]
 class Cell(EquilibriumMap):
     """T(z; u) = module(z, u), for a deep equilibrium model without a hidden problem.
 
-    Nothing is known of such a map: each Solution tells whether an equilibrium was found. `start`
+    Nothing is known about such a map: each Solution says whether an equilibrium was found. `start`
     gives z0 for an injection, zeros of its shape by default; states may be tuples. A module that
     mixes the samples of a batch (batch norm in training) needs `independent=False`.
 

@@ -25,10 +25,10 @@ from opteq.states import State, per_sample_sum
 class Chain(EquilibriumMap):
     """z = f_L o ... o f_1 (z) with unit layers f_l of the same state [OptEq equations 5 and 6].
 
-    The layer's input is the features g, from which each unit computes its own injection, once a
-    solve. Contractive if every |W_l| <= 1 and one is below. `regularizer` puts a feature
+    The layer's input is the features g, from which each unit computes its own injection, once per
+    solve. Contractive if every |W_l| <= 1 and one is below 1. `regularizer` puts a feature
     regularizer inside the map, T(T_R(z)) [OptEq section 5.1]. Solves start at zero, or with
-    `start="features"` at g, as the paper has it.
+    `start="features"` at g, as in the paper.
     """
 
     def __init__(

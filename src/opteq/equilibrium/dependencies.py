@@ -16,7 +16,7 @@ _OPAQUE = (type, ModuleType, FunctionType, MethodType, str, bytes, int, float, c
 
 
 def tensors_in(thing: Any, *, requires_grad: bool = True) -> list[Tensor]:
-    """All tensors (that require gradients) which attributes and containers lead to."""
+    """All tensors (that require gradients) reachable through attributes and containers."""
     found: list[Tensor] = []
     seen: set[int] = set()
     waiting = [thing]
@@ -77,8 +77,8 @@ def substitute(thing: Any, table: dict[int, Tensor]) -> Any:
 
 
 def in_full_precision(map: Any) -> Any:
-    """A copy of a map that computes in float32, with the numbers that the map has: what a half
-    precision has rounded away is not known, but nothing more is lost."""
+    """A copy of a map that computes in float32 with the map's own numbers: what half precision has
+    rounded away stays unknown, but nothing more is lost."""
     short = [t for t in tensors_in(map, requires_grad=False) if t.dtype in HALF]
     return substitute(map, {id(t): t.detach().float() for t in short})
 

@@ -18,8 +18,8 @@ from opteq.options import fraction, is_number
 from opteq.penalties import ELU, LeakyReLU, NonNegative, Sigmoid, Softplus, Tanh
 from opteq.problem import Penalty
 
-# Part of the diagonal that the neighbours of a block may have; below 1/2 the matrix is positive
-# definite.
+# Fraction of the diagonal that the neighbours of a block may reach; below 1/2 the matrix is
+# positive definite.
 _NEIGHBOURS = 0.45
 
 
@@ -40,7 +40,7 @@ def embed_feedforward(net: nn.Sequential, *, alpha: float = 0.8, square: float =
         [[1, -q], [-q, 1]] (x) H,   H block-tridiagonal: square * I, beside it A_l / alpha,
 
     A_l the weights of the net, rescaled layer by layer (ReLU is positively homogeneous) until H is
-    positive definite. Around the loop of units everything then cancels but the product of each
+    positive definite. Around the loop of units everything then cancels except the product of each
     layer with the one before it. |W_l|^2 = `square` < 1, so the equilibrium is unique.
 
     >>> import torch, opteq

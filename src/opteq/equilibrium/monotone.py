@@ -59,7 +59,7 @@ class Monotone(EquilibriumMap):
         """By the form of W, for all weights; only the contraction and |I - W| need norms."""
         m, A, B = self.modulus, norms(self.symmetric), norms(self.skew)
         if not m > 0:
-            return Bounds.unknown("a modulus that is not above 0")
+            return Bounds.unknown("a modulus above 0")
         return Bounds(
             contraction=_norm(m, A, B),
             where="|W| and the activation is 1-Lipschitz",
@@ -73,8 +73,8 @@ class Monotone(EquilibriumMap):
         )
 
     def splitting_rates(self, bounds: Bounds) -> dict[str, float]:
-        """Forward-backward steps of m / L^2, and Peaceman-Rachford's of 1 on the reflected point
-        (Lions and Mercier, 1979)."""
+        """For forward-backward steps of m / L^2, and for Peaceman-Rachford steps of 1 on the
+        reflected point (Lions and Mercier, 1979)."""
         m, L = self.modulus, self.lipschitz()
         reflected = math.sqrt(max(0.0, 1 - 4 * m / (1 + bounds.smoothness) ** 2))
         rates = {"PeacemanRachford": reflected}
@@ -106,7 +106,7 @@ def _distance(modulus: float, symmetric: float, skew: float) -> float:
 
 
 def _rate(modulus: float, lipschitz: float) -> float:
-    """Of forward-backward steps of m / L^2."""
+    """The rate of forward-backward steps of m / L^2."""
     return math.sqrt(max(0.0, 1 - (modulus / lipschitz) ** 2))
 
 
@@ -132,7 +132,7 @@ class _MonotoneSplitting(Splitting):
 
 
 class _Shared:
-    """Computed when first asked for, once per solve, whatever samples are left."""
+    """Values computed on first use, once per solve, whichever samples are left."""
 
     def __init__(self) -> None:
         self.lipschitz: float | None = None

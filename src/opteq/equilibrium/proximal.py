@@ -41,7 +41,7 @@ class Proximal(EquilibriumMap):
         self._apply_map = torch.compile(_apply)
 
     def __getstate__(self) -> dict[str, object]:
-        # A compiled function cannot be pickled; it is compiled anew when the copy is asked to.
+        # A compiled function cannot be pickled; the copy compiles it again on request.
         return {**self.__dict__, "_apply_map": _apply}
 
     def bind(self, u: Tensor) -> BoundProximal:
@@ -51,7 +51,7 @@ class Proximal(EquilibriumMap):
         return self.problem.curvature()
 
     def bounds(self, norms: Norms = promised, input_shape: Shape | None = None) -> Bounds:
-        """The prox is 1-Lipschitz, so that everything follows from the similarity."""
+        """The prox is 1-Lipschitz, so everything follows from the similarity."""
         found = self.problem.similarity.bounds(norms)
         contraction, high = largest(found.curvature.contraction), largest(found.curvature.high)
         return Bounds(
@@ -114,7 +114,7 @@ class BoundProximal(Splitting):
         return self.problem.penalty.prox(v, step)
 
     def certain_step(self) -> tuple[Number, Number]:
-        """That of the curvature, for this injection."""
+        """The step that the curvature gives for this injection."""
         curvature = self.curvature()
         L = curvature.smoothness
         if not isinstance(L, Tensor):

@@ -22,7 +22,7 @@ class Inverse(ABC):
 
     @abstractmethod
     def __call__(self, v: Tensor) -> Tensor:
-        """The solution for a batch of right sides."""
+        """The solution for a batch of right-hand sides."""
 
 
 def inverse_of(map: Monotone, step: float, shape: Shape) -> Inverse:

@@ -1,4 +1,4 @@
-"""Maps whose prox and inner operator are known apart, so that splitting methods apply."""
+"""Maps whose prox and inner operator are known separately, so that splitting methods apply."""
 
 from __future__ import annotations
 

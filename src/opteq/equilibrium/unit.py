@@ -55,8 +55,8 @@ class Affine(nn.Module):
         return back if self.rotation is None else self.rotation.adjoint(back)
 
     def distortion(self) -> float:
-        """A bound of |A^-1 f A| / |f|: R turns, and the scales that stand before and after f need
-        not be those of the same entry. 1 for one scale and a rotation."""
+        """A bound of |A^-1 f A| / |f|: R turns, so the scales before and after f need not belong to
+        the same entry. 1 for a single scale and a rotation."""
         sizes = self.scale.detach().double().abs()
         turned = 1.0 if self.rotation is None else self.rotation.norm()
         return turned * turned * float(sizes.max() / sizes.min())
@@ -71,7 +71,7 @@ class Unit(nn.Module):
     alpha times the Moreau envelope of phi with parameter 1 - alpha [OptEq theorem 1, table 1].
 
     `operator` is W; `injection` computes Ug + b from the features g (default: g itself). `alpha` is
-    a number in (0, 1] or "learned", then started at 0.8 and kept in (0, 1). `change` replaces z by
+    a number in (0, 1] or "learned", which starts at 0.8 and stays in (0, 1). `change` replaces z by
     A(z), f by A^-1 f A. `mixing` R replaces the activation by the linear S = R'R, the multivariate
     activation of table 1, whose phi is quadratic.
     """
@@ -112,7 +112,7 @@ class Unit(nn.Module):
         return BoundUnit(freeze(self), u)
 
     def lipschitz(self, norms: Norms = promised) -> float:
-        """Lipschitz constant of the unit in its state, with these norms: of
+        """Lipschitz constant of the unit in its state, given these norms: of
         alpha A^-1 W's W A + (1 - alpha), A the change of variables."""
         alpha = self._alpha_now()
         factors = [self.operator] if self.mixing is None else [self.operator, self.mixing]
@@ -123,7 +123,7 @@ class Unit(nn.Module):
         return abs(alpha) * inner + abs(1 - alpha)
 
     def pushed(self, norms: Norms) -> float:
-        """Lipschitz constant of the unit in its features; of plain units alone."""
+        """Lipschitz constant of the unit in its features; for plain units only."""
         if self.change is not None or self.mixing is not None:
             return math.inf
         return abs(self._alpha_now()) * norms(self.operator) * norms(self.injection)
@@ -172,7 +172,7 @@ class BoundUnit:
 
     def envelope(self, z: Tensor) -> Tensor:
         """alpha M_phi^(1-alpha) at the unit's output p = f(z), for each sample (phi(p) if alpha is
-        1); elementwise activations, no change of variables.
+        1); for elementwise activations without a change of variables.
 
         With y = s(Wz + u) and q = W'y, so p = alpha q + (1 - alpha) z, one has
         phi(q) = 1'f(y) + |y|^2/2 - <u, y> - |q|^2/2, f the penalty, and q is the point at which the

@@ -24,7 +24,7 @@ from opteq.models.network import Classifier
 from opteq.problem.curvature import largest
 from opteq.states import fast_order
 
-# Far above what single precision rounds off the logits.
+# Far above the rounding error of logits in single precision.
 _ROUNDING = 1e-5
 
 
@@ -40,9 +40,9 @@ class AdaptiveOutput:
 
 @torch.no_grad()
 def predict_adaptively(model: Classifier, images: Tensor, *, max_steps: int = 50) -> AdaptiveOutput:
-    """The model's predictions with as few steps a sample as its class needs.
+    """The model's predictions, with no more steps per sample than its class needs.
 
-    For models made of proximal maps (GEQ, KerDEQ and their other kernels) whose norm bounds make
+    For models made of proximal maps (GEQ, KerDEQ and other kernels) whose norm bounds make
     the hidden problem strongly convex; others are refused.
     """
     if model.training:

@@ -1,6 +1,6 @@
 """Accuracy under attack.
 
-An image counts as safe if it withstands the attack through every way to differentiate the model.
+An image counts as safe if it withstands the attack through every way of differentiating the model.
 Random noise of the same size shows how much of the loss is due to the attack's aim.
 """
 
@@ -28,8 +28,8 @@ STANDARD = (
 
 @dataclass(frozen=True)
 class UnderAttack:
-    """Accuracy under attacks of one size, by the way gradients pass the equilibrium, in the worst
-    case of all ways, and under noise."""
+    """Accuracy under attacks of one size, for each way gradients pass through the equilibrium, in
+    the worst case over all ways, and under noise."""
 
     attack: Attack
     clean: float
@@ -102,8 +102,8 @@ def autoattack_accuracy(
     version: Literal["standard", "plus", "rand"] = "standard",
     state: Path | None = None,
 ) -> float:
-    """Accuracy under AutoAttack (Croce & Hein 2020), by the extra `opteq[attack]`. With a file for
-    its `state` an evaluation that was stopped goes on."""
+    """Accuracy under AutoAttack (Croce & Hein 2020), by the extra `opteq[attack]`. With a
+    `state` file, a stopped evaluation can continue."""
     try:
         from pyautoattack import AutoAttack
     except ImportError:

@@ -1,7 +1,7 @@
 """How far probabilities can be trusted: on classes that were learnt, and on those that were not.
 
-All figures are computed in float64 from logits, so that confidences of exactly 0 and 1 are no
-special case.
+All figures are computed in float64 from logits, so that confidences of exactly 0 and 1 are not
+special cases.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reliability:
 
     @property
     def largest_error(self) -> float:
-        """Over bins that hold samples."""
+        """The largest gap over bins that hold samples."""
         gap = (self.accuracy - self.confidence).abs()
         return float(gap[self.count > 0].max())
 

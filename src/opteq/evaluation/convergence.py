@@ -17,7 +17,7 @@ from opteq.solve import Anderson, Picard, Solver, solve
 @dataclass(frozen=True)
 class Convergence:
     """Over a batch, at each evaluation of a map: median and 90th percentile of the relative
-    residual, and the mean distance of the hidden objective from where it ends (None for maps
+    residual, and the mean distance of the hidden objective from its final value (None for maps
     without one)."""
 
     median: list[float]
@@ -31,15 +31,15 @@ class Convergence:
 def convergence(
     model: Classifier, x: Tensor, *, steps: int = 50, solver: Solver | None = None
 ) -> list[Convergence]:
-    """One for each equilibrium of the model, solved for `steps` evaluations whatever the residual
-    is; Anderson's method unless told otherwise."""
+    """One for each equilibrium of the model, solved for `steps` evaluations whatever the residual;
+    by Anderson's method unless `solver` is given."""
     solver = Anderson(tol=0.0, max_steps=steps, on_failure="ignore") if solver is None else solver
     features = model.stem((x - model.pixel_mean) / model.pixel_std)
     return [_one(layer, injection, solver) for layer, injection in model.body.parts(features)]
 
 
 def plain(steps: int) -> Solver:
-    """Picard's iteration for so many steps."""
+    """Picard's iteration for `steps` steps."""
     return Picard(tol=0.0, max_steps=steps, on_failure="ignore")
 
 
@@ -50,7 +50,7 @@ def _one(layer: Equilibrium, injection: Tensor, solver: Solver) -> Convergence:
         solution = solve(bound, bound.start(), solver=solver, trace=True)
     trace = solution.trace
     assert trace is not None
-    # A sample that hit rounding is finished; its last residual stands for the rest.
+    # A sample at rounding level is finished; its last residual stands for the rest.
     residual = _held(trace.residual.double())
     objective = None if trace.objective is None else _held(trace.objective.double())
     end = None if objective is None else objective[-1]
@@ -71,7 +71,7 @@ def _held(values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def mean_steps(model: Classifier, x: Tensor, tolerance: float = 1e-4) -> float:
-    """Evaluations of the map that a sample needs for a residual, over all equilibria."""
+    """Mean evaluations of the map that a sample needs to reach `tolerance`, over all equilibria."""
     solver = Anderson(tol=tolerance, max_steps=200, on_failure="ignore")
     features = model.stem((x - model.pixel_mean) / model.pixel_std)
     taken = []

@@ -14,8 +14,8 @@ from opteq.models.network import Network
 
 @dataclass(frozen=True)
 class Correlations:
-    """Over a batch. Cosines, so that models can be compared; the paper's scores are inner products,
-    which grow with the features."""
+    """Correlations over a batch, as cosines, so that models can be compared; the paper's scores are
+    inner products, which grow with the features."""
 
     matrix: Tensor
     """(channels, channels): mean absolute cosine between the channels of branches 2 and 1."""
@@ -26,7 +26,7 @@ class Correlations:
 
     @property
     def contrast(self) -> float:
-        """How far the diagonal of the matrix stands out: its mean over that of the rest."""
+        """How far the diagonal of the matrix stands out: its mean divided by that of the rest."""
         count = len(self.matrix)
         diagonal = self.matrix.diagonal().mean()
         rest = (self.matrix.sum() - self.matrix.diagonal().sum()) / (count * (count - 1))
@@ -35,10 +35,10 @@ class Correlations:
 
 @torch.no_grad()
 def correlations(model: Network, x: Tensor) -> Correlations:
-    """Of a model with branches that have the same channels, neighbours in a loop."""
+    """Correlations of a model's branches, neighbours in a loop, with equally many channels."""
     states = [part for solution in model.run(x).solutions for part in _parts(solution.state)]
     if len(states) < 2:
-        raise OptionError("The model has one branch.", "Give one with two or more.")
+        raise OptionError("The model has only one branch.", "Give one with two or more.")
     pairs = [(states[i], states[(i + 1) % len(states)]) for i in range(len(states))]
     cosines = [_cosines(a, b) for a, b in pairs]
     equal = torch.stack([c.diagonal(dim1=1, dim2=2).mean(1) for c in cosines]).mean(0)
@@ -59,7 +59,7 @@ def _parts(state: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def _cosines(a: Tensor, b: Tensor) -> Tensor:
     """(batch, channels of a, channels of b), at the smaller of the two scales."""
     if a.shape[1] != b.shape[1]:
-        raise OptionError("Branches have different channels.", "Give branches with as many.")
+        raise OptionError("Branches differ in channels.", "Give them equally many.")
     side = min(a.shape[-1], b.shape[-1])
     left, right = (_unit(at_side(z, side).flatten(2)) for z in (a, b))
     return left @ right.mT

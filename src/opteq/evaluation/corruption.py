@@ -45,8 +45,8 @@ class Corrupted:
 
 
 def mean_corruption_error(found: Corrupted, baseline: Corrupted) -> float:
-    """The error of each kind, summed over severities, relative to that of a baseline; the mean over
-    kinds (Hendrycks & Dietterich 2019)."""
+    """Each kind's error, summed over severities, relative to a baseline's; the mean over kinds
+    (Hendrycks & Dietterich 2019)."""
     ratios = [
         sum(1 - a for a in values) / max(sum(1 - b for b in baseline.accuracy[kind]), 1e-12)
         for kind, values in found.accuracy.items()

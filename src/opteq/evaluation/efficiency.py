@@ -1,4 +1,4 @@
-"""What a model costs: images a second, steps, and what a training step keeps in memory."""
+"""What a model costs: images per second, steps, and memory kept by a training step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from opteq.models.network import Network
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Of one model with one gradient rule."""
+    """The cost of one model with one gradient rule."""
 
     forward: float
-    """Images a second at inference."""
+    """Images per second at inference."""
     training: float
-    """Images a second in training: forward and backward."""
+    """Images per second in training: forward and backward."""
     kept: float
-    """Megabytes that a training step holds for its backward pass, for each image."""
+    """Megabytes per image that a training step holds for its backward pass."""
     steps: float
     """Mean evaluations of a map, 0 for models without equilibria."""
 
@@ -39,10 +39,10 @@ def efficiency(
     *,
     seconds: float = 4.0,
 ) -> dict[str, Efficiency]:
-    """Each gradient rule (None: the model's own) on the same batch, taking turns."""
+    """The cost of each gradient rule (None: the model's own) on the same batch, in turns."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        # Training steps move the statistics of normalisations, so a copy takes them.
+        # Training steps move the statistics of normalisations, so they run on a copy.
         return _measure(copy.deepcopy(model), x, labels, rules, seconds)
 
 
@@ -81,8 +81,8 @@ def _measure(
 
 def kept_bytes(model: Network, x: Tensor, labels: Tensor, rule: GradientRule | None = None) -> int:
     """Bytes of tensors that autograd holds from the forward to the backward pass; parameters, which
-    are there anyway, do not count. The same on every device, and not changed by what an allocator
-    keeps for itself."""
+    exist anyway, do not count. The same on every device, whatever its allocator keeps for
+    itself."""
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held: dict[int, int] = {}
 

@@ -161,7 +161,7 @@ def evaluate_model(
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
     """Test a model on test images; if `adaptive`, also with steps only where they can change the
-    class (see `opteq.evaluation.adaptive`). `folder` keeps what takes long to compute."""
+    class (see `opteq.evaluation.adaptive`). `folder` keeps results that are slow to compute."""
     require_suites(suites)
     test = limited(data.test, limit)
     found = on_test_images(model, data, limit)
@@ -186,7 +186,7 @@ def evaluate_model(
     if chosen:
         require_finite(model, what)
     if chosen and data.task == "segmentation":
-        raise OptionError("These suites are for classifiers.", "Leave --suite out.")
+        raise OptionError("These suites are only for classifiers.", "Leave --suite out.")
     subject = Subject(model, data, limit, folder, _weights_key(model), progress)
     for suite in chosen:
         with warnings.catch_warnings():
@@ -229,7 +229,7 @@ def _calibration(
     model: Network, data: Data, limit: int | None
 ) -> tuple[dict[str, float], Reliability]:
     if data.task == "segmentation":
-        raise OptionError("Calibration is measured for classifiers.", "Leave --suite out.")
+        raise OptionError("Calibration is only for classifiers.", "Leave --suite out.")
     logits, labels = _logits(model, _test_batches(model, data, limit))
     unseen = None
     if data.unseen is not None:
@@ -265,7 +265,7 @@ def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str
 
 
 def require_finite(model: Network, what: object) -> None:
-    """Nothing can be attacked, explained or certified of a run that became NaN."""
+    """Refuse weights that are not finite: they cannot be attacked, explained or certified."""
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         raise RunError(
             f"The weights of {what} are not finite numbers: its training diverged.",
@@ -274,9 +274,9 @@ def require_finite(model: Network, what: object) -> None:
 
 
 def require_same_classes(model: Network, data: Data, path: Path) -> None:
-    """A run can be tested on data with its own classes only."""
+    """A run can only be tested on data with its own classes."""
     if model.class_names != data.classes:
         raise RunError(
-            f"{path} was trained on other classes than {data.name} has.",
+            f"{path} was trained on classes other than those of {data.name}.",
             "Use the data the run was made with.",
         )

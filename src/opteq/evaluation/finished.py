@@ -1,4 +1,4 @@
-"""Figures of a long evaluation, kept as they come, so that one that was stopped goes on."""
+"""Figures of a long evaluation, saved one by one, so that it can continue if stopped."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from opteq.files import write_atomically
 
 
 class FinishedFigures:
-    """A file of figures by name. Those of another `key` (other weights, other images) are
-    forgotten."""
+    """A file of figures by name. Figures of another `key` (other weights, other images) are
+    dropped."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self.key = path, key
@@ -24,7 +24,7 @@ class FinishedFigures:
             pass
 
     def __call__(self, name: str, compute: Callable[[], float]) -> float:
-        """The figure that is known, or the one computed now."""
+        """The known figure, or one computed now."""
         if name not in self.figures:
             self.figures[name] = compute()
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ def predict(model: Network, x: Tensor, *, top: int = 3) -> Prediction:
         output = model.run(x[None])
     if output.logits.ndim != 2:
         raise OptionError(
-            "This model gives a class to each pixel, not to an image.",
+            "This model predicts a class per pixel, not per image.",
             "Load it with opteq.load(run) and take model(x).argmax(1).",
         )
     chances = output.logits.softmax(1)[0]

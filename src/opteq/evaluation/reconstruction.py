@@ -1,4 +1,4 @@
-"""The perturbation that an equilibrium itself points out, against noise of the same size
+"""The perturbation that an equilibrium itself suggests, against noise of the same size
 [MOptEq section 3.2, figure 3a]."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def under_reconstruction(
     model: Classifier, x: Tensor, labels: Tensor, sizes: Sequence[float], *, trials: int = 5
 ) -> dict[str, list[float]]:
     """Accuracy with the features g(x) moved by each size: against sign(U'y) of the first branch at
-    its equilibrium, uniformly at random, by random signs (means over `trials`)."""
+    its equilibrium, by uniform noise, and by random signs (means over `trials`)."""
     features = model.stem((x - model.pixel_mean) / model.pixel_std)
     ((layer, injection),) = model.body.parts(features)
     solution = layer.solve(injection)
     bound = solution.map
     if not isinstance(bound, BoundBranches):
-        raise OptionError("The model has no MOptEq branches.", "Give an MOptEq.")
+        raise OptionError("The model has no MOptEq branches.", "Give an MOptEq model.")
     direction = bound.reconstructed_perturbation(solution.state, 1.0)[0]
 
     def accuracy(moved: Tensor) -> float:

@@ -22,9 +22,9 @@ def grad_cam(
     """(batch, height, width), from 0 to 1: Grad-CAM (Selvaraju et al. 2017) of the predicted class
     or of given ones, at the size of the images.
 
-    `place` is where channels are weighed: the fused equilibrium that the head reads, or the
-    features that are injected into it; a ResNet has its last features for both. Gradients to the
-    injection pass the equilibrium by the model's own rule.
+    `place` is where channels are weighted: the fused equilibrium that the head reads, or the
+    features that are injected into it; a ResNet uses its last features for both. Gradients to the
+    injection pass through the equilibrium by the model's own rule.
     """
     from captum.attr import LayerGradCam
 
@@ -65,8 +65,8 @@ def gate_map(model: Network, x: Tensor) -> Tensor | None:
 
 
 def share_inside(maps: Tensor, masks: Tensor) -> Tensor:
-    """(batch,): the share of a map's mass that lies inside a mask, over the mask's share of the
-    image: 1 for a map that does not look, more for one that looks at what the mask marks."""
+    """(batch,): the share of a map's mass that lies inside a mask, divided by the mask's share of
+    the image: 1 for a map that ignores the mask, more for one that looks at what it marks."""
     masks = masks.to(maps.dtype)
     mass = maps.flatten(1).sum(1).clamp(min=1e-12)
     inside = (maps * masks).flatten(1).sum(1) / mass
@@ -80,7 +80,7 @@ def _place(model: Network, place: Place) -> tuple[nn.Module, bool]:
     if isinstance(model, ResNet):
         return model.features, False
     raise OptionError(
-        f"Where {type(model).__name__} could be looked into is not known.",
+        f"{type(model).__name__} has no known layer to look into.",
         "Use a classifier with an equilibrium, or a ResNet.",
     )
 

@@ -33,13 +33,13 @@ class Subject:
     data: Data
     limit: int | None
     folder: Path
-    """Where figures that take long are kept."""
+    """Where figures that are slow to compute are kept."""
     key: str
-    """Tells these weights from others."""
+    """Identifies these weights."""
     progress: Callable[[str], object]
 
     def images(self, most: int) -> tuple[Tensor, Tensor]:
-        """A sample of the test images in uint8, at most so many, with labels."""
+        """A sample of at most `most` test images in uint8, with labels."""
         x, y = sample(self.data.test, min(most, self.limit or most))
         device = self.model.pixel_mean.device
         return x.to(device), y.to(device)
@@ -88,7 +88,7 @@ def corruption(subject: Subject) -> Findings:
 
 
 def attack(subject: Subject) -> Findings:
-    """PGD in two norms, through each way to differentiate the equilibrium, beside noise."""
+    """PGD in two norms, through each way of differentiating the equilibrium, beside noise."""
     x, y = subject.images(200)
     batches = [(a.float() / 255, b) for a, b in zip(x.split(100), y.split(100), strict=True)]
     found = under_attack(
@@ -172,7 +172,7 @@ def solving(subject: Subject) -> Findings:
     }
     if objective:
         pictures["objective"] = Curves(
-            "Hidden objective: mean distance from its end",
+            "Hidden objective: mean distance from its final value",
             axis,
             "|G - G at the end|",
             objective,
@@ -182,7 +182,7 @@ def solving(subject: Subject) -> Findings:
 
 
 def speed(subject: Subject) -> Findings:
-    """Images a second and what a training step keeps, for each gradient rule."""
+    """Images per second and memory kept by a training step, for each gradient rule."""
     x, y = subject.images(32)
     rules: dict[str, GradientRule | None] = {"own": None}
     if equilibria(subject.model):

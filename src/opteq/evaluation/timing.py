@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-# A contender runs at least so often, however long it takes.
+# A contender runs at least this often, however long it takes.
 _FEWEST_ROUNDS = 5
 
 
@@ -16,8 +16,8 @@ def best_times(
 ) -> dict[str, float]:
     """The least time of each contender, in seconds, after one call that does not count.
 
-    They take turns, so that what else the machine does falls on all of them alike, for `seconds`
-    but at least five rounds.
+    They take turns for `seconds`, but at least five rounds, so that other load on the machine
+    affects all of them alike.
     """
     for run in contenders.values():
         run()

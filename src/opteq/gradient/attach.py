@@ -21,7 +21,7 @@ AdjointSolve = Callable[["Adjoint"], State]
 @dataclass(frozen=True)
 class Adjoint:
     """The equation w = g + J'w for the Jacobian J of `map` at z. `image` is T(z) where it is known;
-    unless `whole`, only what T's prox lets through of w is needed."""
+    unless `whole`, only the part of w that T's prox lets through is needed."""
 
     map: Map
     z: State
@@ -49,7 +49,7 @@ def attach_implicit(map: Map, state: State, rules: Rules, applied: State | None 
     Under `create_graph` two things are added, so that gradients of any order are right. w is
     itself the fixed point of w -> g + J'w and is attached in the same way. And the derivative of
     T(z) in the tensors that the map holds is taken at the attached z instead of the constant one:
-    a term of value zero whose derivative in z is not.
+    a term of value zero whose derivative in z is not zero.
 
     `applied` is T(z) at the constant state with its graph, if it is known already.
     """
@@ -68,7 +68,7 @@ def attach_implicit(map: Map, state: State, rules: Rules, applied: State | None 
 
 def attach_nothing(map: Map, state: State) -> State:
     """`state` as a constant that still has a graph: the derivatives in everything that `map`
-    depends on are 0. For solves that found nothing, and for batches of no samples: a training step
+    depends on are 0. For solves that found nothing, and for empty batches: a training step
     must not fail because of them."""
     tensors = tensors_in(map)
     if not tensors or not torch.is_grad_enabled():
@@ -90,7 +90,7 @@ class _Unmoved(torch.autograd.Function):
 
 
 class _Call:
-    """What the backward pass needs beside the state."""
+    """What the backward pass needs besides the state."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class _Wall:
 
 class _Pass(torch.autograd.Function):
     """The identity; a closed wall makes it a constant for the derivative being taken, but not for
-    derivatives of that derivative, which are taken after it opened."""
+    derivatives of that derivative, which are taken after it opens."""
 
     @staticmethod
     def forward(ctx: Any, wall: _Wall, z: Tensor) -> Tensor:

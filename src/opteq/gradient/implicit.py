@@ -27,7 +27,7 @@ from opteq.solve.solution import code, report
 from opteq.solve.solver import OnFailure
 from opteq.states import State, as_tuple, in_order_of, like
 
-# Steps of conjugate gradients after which the residual of its recurrence is still the true one.
+# Up to this many steps of conjugate gradients, its recurrence gives the true residual.
 _TRUSTED_STEPS = 30
 
 
@@ -40,7 +40,7 @@ class Implicit(GradientRule):
     maps by forward-backward steps, for others as a fixed point by Anderson, all with `tol` (by
     default 1e-5, in float64 1e-10, looser in half precision) and `max_steps`. A `solver` replaces
     them and brings its own settings. Memory does not grow with the number of steps, forward or
-    backward. `Solution.adjoint` tells how the backward solve went, for the samples whose forward
+    backward. `Solution.adjoint` says how the backward solve went, for the samples whose forward
     solve was finite; failures follow `on_failure`. Gradients of gradients (`create_graph=True`) are
     exact too.
     """

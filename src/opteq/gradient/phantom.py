@@ -22,7 +22,7 @@ class Phantom(GradientRule):
     """Differentiate `steps` damped applications z <- (1 - damping) z + damping T(z) that start at
     the solution [GEQ algorithm 1].
 
-    There they do not move, so all of them have the Jacobian J of T at the solution, and the
+    There they do not move z, so all of them have the Jacobian J of T at the solution, and the
     gradient g of the state becomes the gradient
 
         w = damping (I + M' + ... + M'^(steps - 1)) g,     M = (1 - damping) I + damping J

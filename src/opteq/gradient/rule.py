@@ -22,7 +22,7 @@ class GradientRule(ABC):
     solver's, whatever the rule; only its derivative differs."""
 
     is_forward_pass: ClassVar[bool] = False
-    """Whether the rule says what the layer computes, from its start on, and not only how that is
+    """Whether the rule decides what the layer computes from its start, and not only how that is
     differentiated: another rule or another start then gives another answer."""
 
     def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
@@ -40,11 +40,11 @@ class GradientRule(ABC):
         return solution
 
     def solver_or(self, chosen: Solver | None, usual: Solver) -> Solver:
-        """What was chosen to solve by; where nothing was, what is usual and goes with this rule."""
+        """The chosen solver; if there is none, the usual one, in a form that suits this rule."""
         return usual if chosen is None else chosen
 
     def refusal(self, solver: Solver) -> OptionError | None:
-        """Why the rule cannot go with a solver; None if it can."""
+        """Why the rule cannot be used with a solver; None if it can."""
         return None
 
     @abstractmethod
@@ -52,7 +52,7 @@ class GradientRule(ABC):
         self, bound: BoundMap, state: State, solution: Solution, image: State | None = None
     ) -> State:
         """`state` with the graph of this rule. `image` is T(state) with its graph, if the solve
-        has left it."""
+        kept it."""
 
     def certified(self, curvature: Curvature) -> bool:
         """Whether the rule is meaningful for a problem of this curvature."""

@@ -26,9 +26,9 @@ class Unrolled(GradientRule):
     """The layer *is* `steps` steps of its solver from z0, and autograd goes through all of them
     [OptEq algorithm 1, K = 20 for CIFAR]; memory grows with `steps`.
 
-    Solvers whose steps stand alone can be unrolled: Picard, with its damping, plain
-    ForwardBackward(accelerate=False), SAM [OptEq equation 12]. The solver's tolerance still decides
-    which samples count as converged; its `max_steps` does not matter.
+    Solvers whose steps do not look back can be unrolled: Picard with its damping, plain
+    ForwardBackward(accelerate=False), and SAM [OptEq equation 12]. The solver's tolerance still
+    decides which samples count as converged; its `max_steps` does not matter.
     """
 
     is_forward_pass: ClassVar[bool] = True

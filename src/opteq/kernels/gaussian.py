@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.kernels.sector import gaussian_lipschitz
 from opteq.operators import Composition, LinearOperator, PatchProjection, freeze
 from opteq.operators.base import Norms, promised, require_image
-from opteq.options import fraction, is_number, one_of, positive, strict_options
+from opteq.options import is_number, one_of, positive, strict_options
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, UNKNOWN, Curvature, SimilarityBounds
 from opteq.problem.similarity import (
     BoundSimilarity,
@@ -26,14 +26,14 @@ from opteq.problem.similarity import (
     as_operator,
     check_injection,
 )
-from opteq.problem.statistics import statistics_are_moving
+from opteq.problem.statistics import RunningStatistic
 from opteq.states import zeros
 
 Gamma = float | Tensor
 
 
 @strict_options
-class GammaRule(nn.Module):
+class GammaRule(RunningStatistic):
     """gamma = factor / M, M the mean or the minimum over parts of |q_i|^2 at z = 0.
 
     The papers take the minimum over the batch (factor 0.2), which is unstable across seeds and lets
@@ -43,9 +43,6 @@ class GammaRule(nn.Module):
     else: looking at a problem does not change it.
     """
 
-    running: Tensor
-    batches: Tensor
-
     def __init__(
         self,
         factor: float = 0.2,
@@ -53,12 +50,9 @@ class GammaRule(nn.Module):
         *,
         momentum: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.factor = positive("factor", factor)
+        super().__init__(momentum=momentum, smallest=statistic == "minimum")
         self.statistic = one_of("statistic", statistic, ("mean", "minimum"))
-        self.momentum = fraction("momentum", momentum)
-        self.register_buffer("running", torch.ones(()))
-        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+        self.factor = positive("factor", factor)
 
     @torch.no_grad()
     def forward(self, distances: Tensor) -> Tensor:
@@ -66,27 +60,7 @@ class GammaRule(nn.Module):
         finite = distances[distances.isfinite()]
         if not self.training or not finite.numel():
             return self.factor / self.running
-        M = finite.mean() if self.statistic == "mean" else finite.min()
-        moves = statistics_are_moving()
-        M = self._over_all_processes(M) if moves else M
-        M = M.clamp(min=torch.finfo(M.dtype).tiny).to(self.running)
-        if moves:
-            # The first batch sets the average, later ones move it.
-            weight = torch.where(self.batches == 0, 1.0, self.momentum).to(M)
-            self.running.lerp_(M, weight)
-            self.batches.add_(1)
-        return self.factor / M
-
-    def _over_all_processes(self, M: Tensor) -> Tensor:
-        """The statistic of the whole batch when several processes share it."""
-        if not (distributed.is_available() and distributed.is_initialized()):
-            return M
-        M = M.clone()
-        if self.statistic == "minimum":
-            distributed.all_reduce(M, distributed.ReduceOp.MIN)
-            return M
-        distributed.all_reduce(M)
-        return M / distributed.get_world_size()
+        return self.factor / self.follow(finite.min() if self.smallest else finite.mean())
 
     def extra_repr(self) -> str:
         return f"factor={self.factor}, statistic={self.statistic!r}"
@@ -111,7 +85,7 @@ class GaussianKernel(Similarity):
         self.gamma_rule = gamma if isinstance(gamma, GammaRule) else None
         if isinstance(gamma, GammaRule):
             if learn_gamma:
-                raise OptionError("gamma is a rule and learned.", "Choose one of the two.")
+                raise OptionError("gamma is both a rule and learned.", "Choose one of the two.")
             return
         _check_gamma(gamma)
         if learn_gamma:
@@ -129,7 +103,7 @@ class GaussianKernel(Similarity):
 
     @property
     def gamma(self) -> Gamma:
-        """The gamma of evaluation; under a rule, training takes that of each batch."""
+        """The gamma used in evaluation; under a rule, training uses that of each batch."""
         if self.gamma_rule is not None:
             return self.gamma_rule.factor / self.gamma_rule.running
         return self.log_gamma.exp() if self.learn_gamma else self.fixed_gamma
@@ -225,7 +199,7 @@ class BoundGaussian(BoundSimilarity):
         return q, gate
 
     def _gated_again(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """`_gated` where it was evaluated last with a graph, if that is z."""
+        """`_gated`, reused from its last evaluation with a graph if that was at z."""
         if self._kept is not None and not torch.is_grad_enabled():
             known, q, gate = self._kept
             if known.shape == z.shape and torch.equal(known, z):

@@ -139,7 +139,7 @@ class _BoundInnerProduct(BoundSimilarity):
     def curvature(self) -> Curvature:
         bends = self.kernel.bend_range()
         stretch = per_sample_sum(self.u.detach().square()) / self.size
-        # uu' has the eigenvalue 0 beside |u|^2, so the range always holds 0.
+        # uu' has the eigenvalue 0 besides |u|^2, so the range always contains 0.
         low, high = _stretched(min(bends[0], 0), stretch), _stretched(max(bends[1], 0), stretch)
         return Curvature(low, high + self.kernel.operator.norm_limit() ** 2)
 
@@ -148,7 +148,7 @@ class _BoundInnerProduct(BoundSimilarity):
 class Linear(InnerProduct):
     """OptEq: S = <u, z> + 1/2 |Wz|^2, gradient u + W'Wz [GEQ eq. 3-4].
 
-    Contractive and strongly convex exactly if |W| < 1.
+    Contractive and strongly convex exactly when |W| < 1.
     """
 
     def __init__(self, operator: Weights) -> None:
@@ -185,7 +185,7 @@ class Polynomial(InnerProduct):
     """S = (<u, z> + offset)^degree + 1/2 |Wz|^2 [GEQ table 4].
 
     The paper has offset 0; then z = 0 is always an equilibrium and a solve that starts there stays
-    there, hence the default 1. The inner product is averaged unless `average=False`. Its Hessian
+    there, hence the default 1. The inner product is averaged unless `average=False`. The Hessian
     is bounded only for degree 2, so larger degrees come with no certificate.
     """
 
@@ -247,8 +247,8 @@ class Sigmoid(InnerProduct):
 
 
 def linear_lipschitz(w: float) -> float:
-    """Injection to equilibrium of a linear kernel with |W| <= w: 1 / (1 - w^2), inf from w = 1
-    on."""
+    """Lipschitz constant from injection to equilibrium, for a linear kernel with |W| <= w:
+    1 / (1 - w^2), inf from w = 1 on."""
     if not w >= 0:
         raise OptionError(f"A norm of {w} makes no sense.", "Give a number of at least 0.")
     return 1 / (1 - w**2) if w < 1 else math.inf
@@ -270,6 +270,6 @@ def _check_state_shape(operator: LinearOperator, u: Tensor) -> None:
             )
     except ShapeError as error:
         raise ShapeError(
-            f"The injection u must have the shape of z, which W takes. {error.problem}",
+            f"The injection u must have the shape of z, the input of W. {error.problem}",
             error.remedy,
         ) from None

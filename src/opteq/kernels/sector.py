@@ -33,7 +33,7 @@ import math
 from opteq.errors import OptionError
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 
-# Rounding of the formulas in float64, far above what they lose.
+# Margin for rounding in float64, far above what the formulas lose.
 _ROUNDING = 1 + 1e-9
 _ROUNDS = 200
 # Squares of smaller numbers leave the range of float64.
@@ -52,7 +52,7 @@ def sector_lipschitz(w: float, a: float = 1.0, b: float = GAUSSIAN_BACKWARD) -> 
     if b * w * w >= 1:
         return math.inf
     if w < _TINY:
-        # w / (1 - b w^2), which for all that float64 tells is w.
+        # w / (1 - b w^2), which is w as far as float64 can tell.
         return w * _ROUNDING
     # D is positive from here on; as tau grows the bound grows like tau.
     least = w**2 / ((1 + a * w**2) * (1 - b * w**2))
@@ -88,8 +88,9 @@ def _at(tau: float, square: float, a: float, b: float) -> float:
 
 
 def gaussian_lipschitz(w: float, *, parts: bool = True) -> float:
-    """Injection to equilibrium of a Gaussian kernel with |W| <= w, for every gamma: the least of
-    the bounds known. With `parts` for kernels of patches, whose w is |W||H| (multiply by |H|).
+    """Lipschitz constant from injection to equilibrium, for a Gaussian kernel with |W| <= w and
+    every gamma: the least of the known bounds. `parts` is for patch kernels, whose w is |W||H|
+    (multiply by |H|).
 
     >>> round(gaussian_lipschitz(0.9), 3), gaussian_lipschitz(1.5)
     (0.631, inf)
@@ -99,7 +100,7 @@ def gaussian_lipschitz(w: float, *, parts: bool = True) -> float:
     if b * w * w >= 1:
         return math.inf
     if w < _TINY:
-        # w / (1 - b w^2), which for all that float64 tells is w.
+        # w / (1 - b w^2), which is w as far as float64 can tell.
         return w * _ROUNDING
     bounds = [sector_lipschitz(w), w / (1 - b * w**2)]
     if not parts:

@@ -24,11 +24,11 @@ class Body(nn.Module, ABC):
 
     @abstractmethod
     def equilibria(self) -> list[Equilibrium]:
-        """In the order of `parts`; one that is used twice stands there twice."""
+        """In the order of `parts`; one used twice is listed twice."""
 
     @abstractmethod
     def fuse(self, states: list[State], side: int) -> Tensor:
-        """The states as one; `side` is that of the features."""
+        """The states joined into one; `side` is the side of the features."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, list[Solution]]:
         """The fused features, and how each equilibrium was reached."""
@@ -100,7 +100,7 @@ def to_side(z: Tensor, side: int) -> Tensor:
     if now == side:
         return z
     if max(now, side) % min(now, side):
-        raise ShapeError(f"A side of {now} does not go into {side}.", "Let one divide the other.")
+        raise ShapeError(f"A side of {now} cannot become {side}.", "Let one divide the other.")
     if now > side:
         return AveragePool(now // side)(z)
     factor = side // now

@@ -1,8 +1,8 @@
-"""Layers that cannot stretch: what surrounds an equilibrium in a model made to be certified.
+"""Layers that cannot stretch, to surround an equilibrium in a model built to be certified.
 
 Every operator keeps its norm within a bound however it is trained, nothing is normalised by
-statistics, and sorting pairs of channels (Anil et al. 2019) stands in place of ReLU, which would
-lose half of what a norm of 1 lets through.
+statistics, and sorting pairs of channels (Anil et al. 2019) replaces ReLU, which would lose half of
+what a norm of 1 lets through.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Bounded(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.operator(x)
         if y.shape[1] != len(self.bias):
-            # A single channel would be copied to all, and that is not bounded.
+            # A single channel would be broadcast to all, which is not bounded.
             raise ShapeError(
                 f"The operator gives {y.shape[1]} channels and the bias has {len(self.bias)}.",
                 "Give Bounded as many channels as its operator has.",
@@ -34,18 +34,18 @@ class Bounded(nn.Module):
 
 
 class SortedPairs(nn.Module):
-    """The larger and the smaller of each channel and its partner, half the channels further on: no
-    distance is changed but by the sorting."""
+    """The larger and the smaller of each channel and its partner, half the channels further on:
+    only the sorting changes distances."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[1] % 2:
-            raise ShapeError(f"{x.shape[1]} channels make no pairs.", "Give an even number.")
+            raise ShapeError(f"{x.shape[1]} channels cannot be paired.", "Give an even number.")
         a, b = x.chunk(2, 1)
         return torch.cat([torch.maximum(a, b), torch.minimum(a, b)], 1)
 
 
 def refuse_to_certify(what: str, remedy: str) -> OptionError:
-    """For options that do not go with `certified`."""
+    """The error for options that `certified` does not allow."""
     return OptionError(f"{what} cannot be certified.", remedy)
 
 

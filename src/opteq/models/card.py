@@ -38,18 +38,18 @@ _FAMILIES = {
         "G(y) = sum of 1'f(y_i) + |y_i|^2/2 - <U_i g + b_i, y_i>, minus 1/2 sum of heritage - "
         "weight * diversity at z_i = W_i'y_i, f: y >= 0",
         "|W_i| < 1 gives a contraction without the diversity term; with it nothing is certain for "
-        "all inputs, and each Solution tells.",
+        "all inputs; each Solution reports whether it converged.",
     ),
     "deep:deep_opteq": _Family(
         "z = f_L o ... o f_1 (z), f_l(z) = alpha W_l' relu(W_l z + U_l g(x) + b_l) + (1 - alpha) z",
-        "one unit: phi(z) = psi*(z) - |z|^2/2; two: the sum of their Moreau envelopes and of half "
-        "the squared distance of their outputs; more: none in closed form",
+        "one unit: phi(z) = psi*(z) - |z|^2/2; two: the sum of their Moreau envelopes and half the "
+        "squared distance between their outputs; more: none in closed form",
         "every |W_l| <= norm_bound < 1 gives a contraction.",
     ),
     "mdeq:mdeq": _Family(
         "z = cell(z, g(x)), over all scales at once: a residual block each, then full fusion",
         "none",
-        "none: the cell is not known to contract, and each Solution tells.",
+        "none: the cell is not known to contract; each Solution reports whether it converged.",
     ),
     "monotone:monotone": _Family(_MONOTONE, "none, as W is not symmetric", _MONOTONE_CERTIFICATE),
     "monotone:monotone_tiers": _Family(
@@ -87,7 +87,7 @@ def card(name: str) -> str:
         f"- **Settings**: {', '.join(f'{key}={value!r}' for key, value in found.options.items())}",
     ]
     if found.chosen:
-        lines += ["", "What the paper leaves open, and what stands here:", ""]
+        lines += ["", "What the paper leaves open, and what was chosen here:", ""]
         lines += [f"- {choice}" for choice in found.chosen]
     return "\n".join(lines) + "\n"
 

@@ -53,15 +53,15 @@ def deep_opteq(
     """A chain of unit layers with `widths` hidden channels [OptEq equation 5].
 
     For `task="segmentation"` an FCN head gives a class for each pixel [OptEq section 7.5];
-    `reductions` convolutions of stride 2 stand in front of the chain. For ImageNet the features
-    come from an `extractor`, the first two stages of a ResNet, W and U are depthwise-separable, and
-    the head is made of 1x1 convolutions [OptEq table 6]; the pooled head sees the mean of each of
-    `head_grid` x `head_grid` parts of the image.
+    `reductions` convolutions of stride 2 precede the chain. For ImageNet the features come from an
+    `extractor` (the first two stages of a ResNet), W and U are depthwise-separable, and the head is
+    made of 1x1 convolutions [OptEq table 6]. The pooled head sees the mean of each of `head_grid` x
+    `head_grid` parts of the image.
 
     `regularizer` goes inside the map (R* in the paper), as a gradient step or, for norms, as its
-    prox (a gradient step on the squared norm with weight 1 would remove the state); for the choice
-    among equilibria (R-dagger) give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as
-    in the paper. `certified` is that of `geq`.
+    prox (a gradient step on the squared norm with weight 1 would remove the state); to choose among
+    equilibria (R-dagger), give `solver=SAM(regularizer=...)`. Trained unrolled, 20 steps, as in the
+    paper. `certified` is as in `geq`.
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("unit", unit, ("convolution", "separable", "double_separable"))
@@ -69,7 +69,7 @@ def deep_opteq(
     if certified and (extractor is not None or unit != "convolution" or head != "pooled"):
         raise refuse_to_certify(
             "An extractor, separable units or a head of convolutions",
-            "Leave `extractor`, `unit` and `head` out, or `certified`.",
+            "Leave out `certified`, or `extractor`, `unit` and `head`.",
         )
     if certified and task == "segmentation":
         raise refuse_to_certify("Segmentation", "Leave `certified` out.")
@@ -139,7 +139,7 @@ def _separable(
 ) -> tuple[nn.Conv2d, nn.Conv2d]:
     depthwise = nn.Conv2d(channels, spread, size, padding=size // 2, groups=channels, bias=False)
     pointwise = nn.Conv2d(spread, width, 1, bias=bias)
-    # Without an activation in between the usual start would shrink features from layer to layer.
+    # With no activation in between, the usual initialisation shrinks features layer by layer.
     for layer in (depthwise, pointwise):
         nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
     return depthwise, pointwise
@@ -150,7 +150,7 @@ def _extractor(extractor: Extractor, in_channels: int, channels: int) -> ResNetF
     if channels % 8:
         raise OptionError(
             f"Two stages of a ResNet-50 end in a multiple of 8 channels, not {channels}.",
-            "Give such a number of channels.",
+            "Give a multiple of 8.",
         )
     return ResNetFeatures(
         50,

@@ -52,9 +52,9 @@ def geq(
 
     `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
     "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
-    the channels of the state. The head sees the mean of each of `head_grid` x `head_grid` parts of
-    the image, in the paper of the whole. For `task="segmentation"` an FCN head gives a class for
-    each pixel; images may then be wider than high, and `sides` are widths. With `certified` the
+    as many channels as the state. The head sees the mean of each of `head_grid` x `head_grid` parts
+    of the image; in the paper, of the whole. For `task="segmentation"` an FCN head gives a class
+    for each pixel; images may then be wider than high, and `sides` are widths. With `certified` the
     stem and the injections cannot stretch, nothing is normalised, and the head's matrix has a norm
     of at most `head_norm`: certificates from image to logits are then worth having.
     """

@@ -11,8 +11,8 @@ from opteq.options import positive, whole
 
 
 class PooledHead(nn.Linear):
-    """The mean over all places, or over each of `grid` x `grid` parts of the image, then a linear
-    map."""
+    """The mean over all positions, or over each of `grid` x `grid` parts of the image, then a
+    linear map."""
 
     def __init__(self, channels: int, classes: int, grid: int = 1) -> None:
         super().__init__(channels * whole("head_grid", grid, least=1) ** 2, classes)
@@ -26,7 +26,7 @@ class PooledHead(nn.Linear):
 
 
 class BoundedHead(nn.Module):
-    """As `PooledHead`, with a matrix of norm at most `norm_bound`."""
+    """Like `PooledHead`, with a matrix of norm at most `norm_bound`."""
 
     def __init__(self, channels: int, classes: int, grid: int = 1, *, norm_bound: float) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class _Resize(nn.Sequential):
 
 
 class Multiscale(nn.Module):
-    """One application of MDEQ: a block at each scale, then every scale from all of them."""
+    """One application of MDEQ: a block at each scale, then full fusion of all scales."""
 
     def __init__(self, channels: tuple[int, ...]) -> None:
         super().__init__()

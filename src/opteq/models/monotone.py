@@ -16,7 +16,7 @@ from opteq.solve import ForwardBackward, PeacemanRachford, Solver
 
 
 class SingleConvolution(Network):
-    """z = relu(Wz + Ux + b), average pooling, a linear head on all places."""
+    """z = relu(Wz + Ux + b), average pooling, a linear head on all positions."""
 
     def __init__(
         self,
@@ -110,8 +110,8 @@ def monotone_tiers(
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Tiers:
-    """The same with tiers at halved sides: A is block-bidiagonal with convolutions of stride 2
-    below the diagonal, B is block-diagonal. Zeros are put around the images."""
+    """`monotone` with tiers at halved sides: A is block-bidiagonal with convolutions of stride 2
+    below the diagonal, B is block-diagonal. Images are padded with zeros."""
     sides = [(side + 2 * padding) // 2**i for i in range(len(channels))]
     shapes = [(width, n, n) for width, n in zip(channels, sides, strict=True)]
     diagonal = [_circular(width, width, n) for width, n, _ in shapes]
@@ -132,7 +132,7 @@ def monotone_tiers(
 
 
 def _circular(a: int, b: int, side: int, stride: int = 1) -> Conv2d:
-    """Starts at norm 1; one gain for the whole weight is trained apart from its direction."""
+    """Starts at norm 1; one gain for the whole weight is trained separately from its direction."""
     operator = Conv2d(a, b, stride=stride, padding_mode="circular", norm_bound=1.0, image_size=side)
     return weight_norm(operator, per="tensor")
 

@@ -47,7 +47,7 @@ def mopteq(
 
     `perturbation` is the size of the paper's perturbation enhancement in training (0.1 there).
     The head sees the mean of each of `head_grid` x `head_grid` parts of the image. `certified` is
-    that of `geq`.
+    as in `geq`.
     """
     one_of("coupling", coupling, ("loop", "none"))
     one_of("fusion", fusion, ("sum", "average", "conv"))

@@ -23,10 +23,10 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module, ABC):
-    """Images to logits: what every named model offers.
+    """Images to logits: the interface of every named model.
 
-    `pixel_mean` and `pixel_std` are subtracted and divided by first (0 and 1 unless `normalize`
-    set them), so that a trained model takes images in [0, 1].
+    Images are first normalised by `pixel_mean` and `pixel_std` (0 and 1 unless `normalize` set
+    them), so that a trained model takes images in [0, 1].
     """
 
     pixel_mean: Tensor
@@ -46,7 +46,7 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def compute(self, x: Tensor) -> Output:
-        """`run` for a batch of images whose axes are checked."""
+        """`run` for a batch of images whose shape has been checked."""
 
     def run(self, x: Tensor) -> Output:
         """Logits together with the solution of every equilibrium."""
@@ -60,11 +60,11 @@ class Network(nn.Module, ABC):
                 f"The images are {x.dtype}.", "Give numbers in [0, 1]: x.float() / 255 for bytes."
             )
         channels = self.image_shape[0] if self.image_shape else self.pixel_mean.shape[1]
-        # A mean of one number may be that of images with any channels.
+        # A mean of one number fits images with any number of channels.
         if x.shape[1] != channels and (self.image_shape or channels > 1):
             raise ShapeError(
-                f"The model takes images with {channels} channels, these have {x.shape[1]}.",
-                "Convert them, or build the model with other in_channels.",
+                f"The model takes images with {channels} channels; these have {x.shape[1]}.",
+                "Convert them, or build the model with different in_channels.",
             )
         return self.compute((x - self.pixel_mean) / self.pixel_std)
 
@@ -72,7 +72,7 @@ class Network(nn.Module, ABC):
         return self.run(x).logits
 
     def count_parameters(self) -> int:
-        """How many numbers are trained."""
+        """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
@@ -91,7 +91,7 @@ class Classifier(Network):
     ) -> None:
         super().__init__()
         self.stem, self.body = stem, body
-        # A normalisation after the equilibrium matters much for accuracy.
+        # Normalising after the equilibrium matters a lot for accuracy.
         self.norm = nn.BatchNorm2d(channels) if norm is None else norm
         self.head = PooledHead(channels, classes) if head is None else head
 
@@ -107,8 +107,8 @@ class Classifier(Network):
 def bounded_classifier(
     body: Body, ends: tuple[int, int, int], reductions: int, head_grid: int, head_norm: float
 ) -> Classifier:
-    """The body between a stem and a head of known constants, without normalisation. `ends` are
-    the channels of images, features and logits."""
+    """The body between a stem and a head of known Lipschitz constants, without normalisation.
+    `ends` are the channels of images, features and logits."""
     in_channels, channels, classes = ends
     stem = BoundedStem(in_channels, channels, reductions=reductions)
     head = BoundedHead(channels, classes, head_grid, norm_bound=head_norm)
@@ -130,6 +130,5 @@ class Segmenter(Network):
 
 
 def is_right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Where the likeliest class is the label. Logits that are not numbers predict nothing, and so
-    are wrong."""
+    """Where the likeliest class is the label. NaN logits predict nothing, so they are wrong."""
     return (logits.argmax(1) == labels) & ~logits.isnan().any(1)

@@ -33,7 +33,7 @@ class Field(nn.Sequential):
 
 
 class NeuralODE(Network):
-    """The flow of a field from time 0 to 1, started at the image, and a linear head."""
+    """The flow of a field from time 0 to 1, starting at the image, and a linear head."""
 
     def __init__(
         self, field: Field, *, features: int, classes: int, augment: int, tol: float
@@ -64,7 +64,7 @@ def neural_ode(
     augment: int = 0,
     tol: float = 1e-3,
 ) -> NeuralODE:
-    """A Neural ODE; `augment` puts that many channels of zeros beside the image."""
+    """A Neural ODE; `augment` adds that many channels of zeros to the image."""
     whole("augment", augment, least=0)
     positive("tol", tol)
     channels = in_channels + augment

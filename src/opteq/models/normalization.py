@@ -1,4 +1,4 @@
-"""What the builders of several families share."""
+"""The normalisation of operators, shared by several builders."""
 
 from __future__ import annotations
 

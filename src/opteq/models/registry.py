@@ -27,7 +27,7 @@ def list_models(pattern: str = "*") -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """What is known of a model."""
+    """What is known about a model."""
     if name not in _BY_NAME:
         raise UnknownOptionError(f"There is no model {name!r}.", nearest(name, _BY_NAME))
     return _BY_NAME[name]

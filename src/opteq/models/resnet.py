@@ -45,7 +45,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNetFeatures(nn.Sequential):
-    """The stem and the first `stages` stages; `out_channels` tells what comes out.
+    """The stem and the first `stages` stages; `out_channels` counts the output channels.
 
     `widening` multiplies the inner channels of bottlenecks (Wide-ResNet-50-2 has 2). `dilated`
     keeps the last two of four stages at the size of the second, with dilated convolutions.
@@ -136,7 +136,7 @@ def resnet(
 def convolution(
     a: int, b: int, size: int, stride: int = 1, dilation: int = 1
 ) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    """A convolution that keeps the size (but for its stride), and batch norm."""
+    """A convolution that keeps the size (except for its stride), and batch norm."""
     padding = size // 2 * dilation
     layer = nn.Conv2d(a, b, size, stride, padding, dilation=dilation, bias=False)
     return layer, nn.BatchNorm2d(b)

@@ -35,7 +35,7 @@ class Stem(nn.Sequential):
         super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        # What follows keeps the memory order, down to the head.
+        # All later layers, down to the head, keep this memory order.
         first, *rest = self
         features = fast_order(first(x))
         for layer in rest:
@@ -44,7 +44,7 @@ class Stem(nn.Sequential):
 
 
 class BoundedStem(nn.Sequential):
-    """As `Stem`, with a Lipschitz constant of 1: `reductions` are strided convolutions."""
+    """Like `Stem`, with a Lipschitz constant of 1: `reductions` are strided convolutions."""
 
     def __init__(self, in_channels: int, channels: int, *, reductions: int = 0) -> None:
         if channels % 2:

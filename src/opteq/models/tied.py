@@ -31,7 +31,7 @@ def weight_tied(
     """The same layer `steps` times, with the features added each time; nothing is solved."""
     layer = Equilibrium(
         Cell(_Layer(channels)),
-        # It is what it is after these steps: whether they come to rest does not matter.
+        # The result is the state after these steps, converged or not.
         solver=Picard(on_failure="ignore"),
         gradient=Unrolled(steps=steps),
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Norms = Callable[[nn.Module], float]
-"""The norm to reckon with for each part of a map: `promised`, or one that is measured."""
+"""The norm to assume for each part of a map: `promised`, or one that is measured."""
 
 
 class LinearOperator(nn.Module, ABC):
@@ -48,7 +48,7 @@ class LinearOperator(nn.Module, ABC):
         """Shape of W'r for an r of this shape; `ShapeError` if W' does not take it."""
 
     def norm_limit(self) -> float:
-        """The norm that W cannot exceed however it is trained: `inf` if nothing keeps it."""
+        """The norm that W cannot exceed however it is trained: `inf` if nothing limits it."""
         return math.inf if any(p.requires_grad for p in self.parameters()) else self.norm()
 
     @property
@@ -66,8 +66,8 @@ class LinearOperator(nn.Module, ABC):
 
 
 def promised(module: nn.Module) -> float:
-    """The norm that an operator cannot exceed however it is trained. Of other modules nothing is
-    promised."""
+    """The norm that an operator cannot exceed however it is trained. Other modules promise
+    nothing."""
     return module.norm_limit() if isinstance(module, LinearOperator) else math.inf
 
 

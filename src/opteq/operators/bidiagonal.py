@@ -18,7 +18,7 @@ from opteq.options import strict_options
 class Bidiagonal(LinearOperator):
     """(Wz)_i = D_i z_i + C_i z_{i-1} for parts z_1, ..., z_n of the given shapes.
 
-    Parts stand one after another in a vector: states and images have shape (batch, size). Without
+    Parts follow one another in a vector: states and images have shape (batch, size). Without
     `below` the operator is block-diagonal. The norm is bounded by that of the small matrix of the
     blocks' norms.
 
@@ -53,7 +53,7 @@ class Bidiagonal(LinearOperator):
 
     @property
     def size(self) -> int:
-        """Entries of all parts together."""
+        """Number of entries in all parts together."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def parts(self, z: Tensor) -> list[Tensor]:
@@ -63,7 +63,7 @@ class Bidiagonal(LinearOperator):
         return [p.reshape(len(z), *s) for p, s in zip(pieces, self.shapes, strict=True)]
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """The vector of some images."""
+        """The vector made of these images."""
         return torch.cat([part.flatten(1) for part in parts], 1)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -118,6 +118,6 @@ def _require(block: LinearOperator, shape: Shape, expected: Shape) -> None:
     found = block.codomain_shape(shape)
     if found != expected:
         raise ShapeError(
-            f"A block takes parts of {shape} to {found}, where {expected} stands.",
+            f"A block takes parts of {shape} to {found}, not to {expected}.",
             "Check the blocks against the shapes of the parts.",
         )

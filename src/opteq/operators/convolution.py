@@ -26,8 +26,8 @@ class Conv2d(WeightedOperator):
 
     `padding` defaults to "same" for odd kernels. With `image_size` the operator takes images of
     that size only, its norm is that of the operator on such images (exact for small ones, within
-    5% up to 16x16), and a strided adjoint knows the size it must restore. Without, `norm()`
-    bounds every size, see `opteq.operators.spectral`.
+    5% up to 16x16), and a strided adjoint knows the size it must restore. Without it,
+    `norm()` bounds every size; see `opteq.operators.spectral`.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Conv2d(WeightedOperator):
         self._check_image(shape, self.out_channels)
         size = self.geometry.image_size
         if size is None:
-            # Without image_size the natural one: n = stride * outputs for "same" padding.
+            # Without image_size, the natural size: n = stride * outputs for "same" padding.
             size = tuple(
                 (n - 1) * s + k - 2 * p + min(s - 1, max(0, 2 * p + s - k))
                 for n, s, k, p in zip(
@@ -252,7 +252,7 @@ def _unwrap(image: Tensor, padding: Pair) -> Tensor:
 def _pair(name: str, value: int | Pair, *, least: int) -> Pair:
     pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(pair) != 2:
-        raise OptionError(f"{name}={value!r} is not a number or a pair.", "Give one or two.")
+        raise OptionError(f"{name}={value!r} is neither a number nor a pair.", "Give one or two.")
     return whole(name, pair[0], least=least), whole(name, pair[1], least=least)
 
 

@@ -1,7 +1,7 @@
 """Convolutions after the Fourier transform: one small matrix for each pair of angles.
 
 The blocks M of a convolution and the Gram matrices MM*, which are trigonometric polynomials in the
-angles with the kernel's correlations with itself as coefficients.
+angles with the kernel's autocorrelations as coefficients.
 """
 
 from __future__ import annotations

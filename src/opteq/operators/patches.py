@@ -19,8 +19,8 @@ from opteq.states import stored_channels_last
 class _Root(torch.autograd.Function):
     """B = HQ, square, for H = BQ' with orthonormal Q (the QR decomposition of H'), so BB' = HH'.
 
-    A function of BB' alone has the gradient (dB) Q' in H, whatever way Q moves: no inverse, so no
-    harm if H has nearly lost rank. Only derivatives of gradients need the motion of Q.
+    A function of BB' alone has the gradient (dB) Q' in H, however Q moves: there is no inverse,
+    so an H that has nearly lost rank does no harm. Only derivatives of gradients need Q's motion.
     """
 
     @staticmethod
@@ -38,7 +38,7 @@ class _Root(torch.autograd.Function):
             return dB @ Q.mT
         ctx.differentiated_again = True
         with torch.enable_grad():
-            # A view, so that the gradient is that of H where it enters here.
+            # A view, so that the gradient is taken in H as it enters here.
             entry = H.view_as(H) if again else H.detach().requires_grad_()
             B = _orthogonal(entry)[1].mT
             (gradient,) = torch.autograd.grad(B, entry, dB, create_graph=again)
@@ -72,7 +72,7 @@ def _patch_order(
 ) -> tuple[Tensor, Tensor]:
     """Where the rows (sample, row, column, group) of images go when they are sorted by patch
     (sample, patch row, patch column, group, row and column within), and back. Kept for the largest
-    batch seen, of which smaller ones use the beginning."""
+    batch seen; smaller ones use its beginning."""
     key = (height, width, groups, patch, device)
     rows = batch * height * width * groups
     known = _ORDERS.get(key)
@@ -102,7 +102,7 @@ class PatchProjection(WeightedOperator):
     groups do not overlap. H has shape (split * patch^2, hidden) and is shared by all patches, so
     the norm is exactly that of H. The output has shape (channels / split, hidden, height / patch,
     width / patch). Images stored channel by channel are projected by one strided convolution on a
-    view, those stored channels last by gathering patches and one product, twice as fast.
+    view; those stored channels last, by gathering patches and one product, twice as fast.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class PatchProjection(WeightedOperator):
     def root(self) -> PatchProjection:
         """The narrowest projection with the same HH', and so with the same patch distances and the
         same product of projection and adjoint. A hidden width beyond split * patch^2 adds nothing
-        to either. Gradients reach H, of any order, of everything that depends on HH' alone."""
+        to either. Whatever depends on HH' alone has gradients of any order in H."""
         if self.hidden <= self.raw.shape[0]:
             return self
         twin = self.frozen()

@@ -35,7 +35,7 @@ class AveragePool(LinearOperator):
         if len(shape) != 3 or shape[1] % self.factor or shape[2] % self.factor:
             raise ShapeError(
                 f"Average pooling by {self.factor} was given samples of shape {shape}.",
-                f"Give (channels, height, width) with sides that {self.factor} divides.",
+                f"Give (channels, height, width) with sides divisible by {self.factor}.",
             )
         return shape[0], shape[1] // self.factor, shape[2] // self.factor
 

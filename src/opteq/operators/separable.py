@@ -63,7 +63,7 @@ class DepthwiseSeparable(Composition):
 
     def norm(self) -> float:
         """The bound for the composed kernel P_oi D_i, or the product if that is smaller; the
-        product where a factor was exchanged for something else."""
+        product where a factor was replaced by something else."""
         if not self._as_made():
             return super().norm()
         with torch.no_grad():

@@ -10,8 +10,8 @@ all angles by a constant and change nothing else.
 
 **Zero padding.** An image of side n with zeros around it fits into any torus of side at least
 n + k - 1 without its ends meeting, so the zero-padded convolution is a block of the circular one,
-twisted or not, and its norm cannot be larger. Every torus and every twist is a bound; the least
-of them is the one to take. The half-turn twist is nearly sharp for smooth kernels, whose peak at
+twisted or not, and its norm cannot be larger. Every torus and every twist gives a bound; the
+least of them is taken. The half-turn twist is nearly sharp for smooth kernels, whose peak at
 angle 0 it avoids just as the zero boundary does.
 
 **Any size.** Over all angles, u' symbol v is a function of exponential type s = (k-1)/2 per axis.
@@ -19,8 +19,8 @@ If M is its maximum on a grid of spacing h with s h < pi, then its maximum anywh
 M / cos(s h / 2) (around a maximum such a function is at least a cosine: Ehlich and Zeller).
 
 **Many angles.** MM* is a trigonometric polynomial in the angles whose coefficients are the kernel's
-correlations with itself, so its values on a grid cost a few products of kernels and no product for
-each angle. Eigenvalues are taken at the few angles that power iteration finds promising; at the
+autocorrelations, so its values on a grid cost a few products of kernels instead of one product per
+angle. Eigenvalues are taken at the few angles that power iteration finds promising; at the
 others one Cholesky decomposition proves that MM* is below the largest of these, or an eigenvalue
 is taken there too. In single precision a margin covers the rounding.
 
@@ -38,13 +38,13 @@ from torch import Tensor
 
 from opteq.operators.fourier import ConvolutionGeometry, GramPolynomial, symbol
 
-# Rounding of a float64 decomposition, far above what LAPACK promises for sizes in use.
+# Margin for the rounding of a float64 decomposition, far above LAPACK's error for sizes in use.
 _ROUNDING = 1 + 1e-10
 # Angles per axis for the bound at any size. A 3x3 kernel is overestimated by at most 4% with 16 of
 # them, by 1% with 32, by 0.25% with 64.
 _COARSE, _FINE, _FINEST = 16, 32, 64
 _FINEST_CHANNELS = 32
-# Above this many rows the exact norm of an image convolution is not worth its cube.
+# Above this many rows the exact norm of an image convolution is not worth its cubic cost.
 _EXACT_ROWS = 1024
 # From this many channels on, training's bound is computed in single precision, whose rounding,
 # about channels * 6e-8, the margin covers.
@@ -52,7 +52,7 @@ _SINGLE_CHANNELS = 32
 _MARGIN = {torch.complex64: 1e-3, torch.complex128: 1e-9}
 # Steps of power iteration, and how many of the most promising angles have their eigenvalues taken.
 _POWER_STEPS, _PROMISING = 4, 4
-# Numbers in the Gram matrices that are treated at once.
+# Entries of Gram matrices that are processed at once.
 _CHUNK = 2**21
 # Above this side a torus has more angles than the any-size grid needs.
 _LARGEST_TORUS = 24
@@ -73,7 +73,7 @@ class AngleGrid:
 
 
 def convolution_norm(kernel: Tensor, geometry: ConvolutionGeometry) -> float:
-    """The least of the upper bounds that can be had at reasonable cost."""
+    """The smallest of the upper bounds available at reasonable cost."""
     kernel = _double(kernel.detach())
     points = _FINEST if min(kernel.shape[:2]) <= _FINEST_CHANNELS else _FINE
     grids = [_any_size_grid(kernel, geometry, points)]
@@ -98,14 +98,14 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     if value == 0:
         return kernel.sum() * 0
     blocks = symbol(kernel, grid.rows[row : row + 1], grid.columns[column : column + 1], geometry)
-    # Of size 1, so that the squares below neither vanish nor overflow.
+    # Scaled to size 1, so that the squares below neither vanish nor overflow.
     matrix = blocks[0, 0, group] / kernel.detach().abs().max()
     matrix = matrix.mH if matrix.shape[0] <= matrix.shape[1] else matrix
     with torch.no_grad():
         top = torch.linalg.eigh(matrix.mH @ matrix)[1][:, -1]
-    # Mv for the top vector v has length sigma, and the derivative of that is sigma's.
+    # Mv for the top vector v has length sigma and the derivative of sigma.
     estimate = torch.linalg.vector_norm(matrix @ top)
-    if float(estimate.detach()) == 0:  # all that was found is rounding
+    if float(estimate.detach()) == 0:  # only rounding was found
         return kernel.sum() * 0 + value
     return estimate * (value / estimate.detach())
 
@@ -122,10 +122,10 @@ def _grid_maximum(
     dtype: torch.dtype = torch.complex128,
 ) -> tuple[float, tuple[int, int, int]]:
     """An upper bound of the grid's largest norm, and the row, column and group of its angle."""
-    # A real kernel has conjugate blocks at opposite angles: half of the rows is enough when the
-    # grid is symmetric, which offsets 0 and 1/2 are.
+    # A real kernel has conjugate blocks at opposite angles: half of the rows are enough when the
+    # grid is symmetric, as it is for offsets 0 and 1/2.
     rows = grid.rows[: len(grid.rows) // 2 + 1]
-    # Of size 1, so that squares neither vanish nor overflow.
+    # Scaled to size 1, so that squares neither vanish nor overflow.
     unit = float(kernel.detach().abs().max())
     if unit == 0:
         return 0.0, (0, 0, 0)
@@ -140,7 +140,7 @@ def _grid_maximum(
             row, rest = divmod(index, matrices.shape[1] * matrices.shape[2])
             where = (first + row, *divmod(rest, matrices.shape[2]))
     if geometry.circular:
-        # A kernel wider than its torus meets itself, and what is left of a cancellation may be
+        # A kernel wider than its torus overlaps itself, and what a cancellation leaves may be
         # smaller than the rounding of the squares. Without wrapping, the largest is at least 1.
         largest += 4 * torch.finfo(dtype).eps * kernel.numel() / geometry.groups
     bound = unit * math.sqrt(largest) * (1 + _MARGIN[dtype]) * _ROUNDING
@@ -222,8 +222,8 @@ def _angles(count: int, offset: float, like: Tensor) -> Tensor:
 
 
 def exact_norm(matrix: Tensor) -> float:
-    """|A| of a large float64 matrix by its smaller Gram matrix, which costs the cube of the smaller
-    side only. Scaled first, so that squares neither vanish nor overflow."""
+    """|A| of a large float64 matrix from its smaller Gram matrix, which costs only the cube of the
+    smaller side. Scaled first, so that squares neither vanish nor overflow."""
     largest = float(matrix.abs().max())
     if largest == 0:
         return 0.0
@@ -233,6 +233,6 @@ def exact_norm(matrix: Tensor) -> float:
 
 
 def _double(tensor: Tensor) -> Tensor:
-    """In float64, on the CPU if the device has none."""
+    """In float64; on the CPU if the device does not have it."""
     dtype = torch.complex128 if tensor.is_complex() else torch.float64
     return tensor.to("cpu" if tensor.device.type == "mps" else tensor.device, dtype)

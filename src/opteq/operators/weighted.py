@@ -58,7 +58,7 @@ class WeightedOperator(LinearOperator):
 
     raw: Tensor
     gain: nn.Parameter | None
-    """Lengths that are trained apart from directions; see `weight_norm`."""
+    """Lengths that are trained separately from directions; see `weight_norm`."""
 
     def __init__(self, weight: Tensor, norm_bound: float | None, *, trained: bool) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ class WeightedOperator(LinearOperator):
 
     @property
     def norm_bound(self) -> float | None:
-        """What |W| is kept within; None for weights that are free, or taken as they are."""
+        """The bound on |W|; None for weights that are free or taken as they are."""
         return self._norm_bound
 
     @norm_bound.setter
     def norm_bound(self, value: float | None) -> None:
         if value is not None and (not self._trained or self.gain is not None):
             raise OptionError(
-                "Weights that are taken as they are, or have a gain, keep no norm bound.",
+                "Weights that are taken as they are, or have a gain, cannot keep a norm bound.",
                 "Build the operator with norm_bound instead.",
             )
         self._norm_bound = None if value is None else positive("norm_bound", value)
@@ -144,12 +144,12 @@ class WeightedOperator(LinearOperator):
     def norm_limit(self) -> float:
         if self.norm_bound is not None:
             return self.norm_bound
-        # Free weights promise nothing, and their norm is not computed at each of their changes.
+        # Free weights promise nothing, and their norm is not computed at every change.
         moving = self.raw.requires_grad or (self.gain is not None and self.gain.requires_grad)
         return math.inf if self._trained and moving else self.norm()
 
     def frozen(self: Module) -> Module:
-        """A twin whose weight is computed, once, and keeps its gradient history."""
+        """A twin whose weight is computed once and keeps its gradient history."""
         operator = cast(WeightedOperator, self)
         if "raw" not in operator._parameters and "raw" not in operator._buffers:
             raise OptionError(
@@ -176,7 +176,7 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
 def freeze(module: Module) -> Module:
     """A copy of `module` in which every operator's weight is computed once.
 
-    What applies operators many times (a solve) works on the copy and pays for the norm bound
+    Code that applies operators many times (a solve) works on the copy and pays for the norm bound
     once; gradients reach the original parameters through the frozen weights.
     """
     if isinstance(module, WeightedOperator):
@@ -199,7 +199,7 @@ def scale_to_norm(operator: WeightedOperator) -> None:
 
 def weight_norm(module: Module, *, per: Literal["filter", "tensor"] = "filter") -> Module:
     """Let every operator in `module` train the lengths of its filters (or of its whole weight)
-    apart from their directions, weight = gain * raw / |raw|, instead of keeping a norm bound.
+    separately from their directions, weight = gain * raw / |raw|, instead of keeping a norm bound.
 
     Weights start as they are. This is the weight normalisation of the papers; the gains are free,
     so nothing is certified any more.
@@ -223,6 +223,6 @@ def weight_norm(module: Module, *, per: Literal["filter", "tensor"] = "filter") 
 
 
 def _lengths(weight: Tensor, gain: Tensor) -> Tensor:
-    """The norm of each filter, or of the whole weight, as `gain` has one or the other."""
+    """The norm of each filter, or of the whole weight, whichever `gain` has."""
     axes = tuple(range(1, weight.ndim)) if gain.ndim else None
     return torch.linalg.vector_norm(weight, dim=axes, keepdim=bool(gain.ndim))

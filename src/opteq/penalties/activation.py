@@ -23,10 +23,10 @@ _PANELS = 64
 class Activation(SmoothPenalty):
     """The penalty of a user's activation s, for instance `Activation(torch.arctan)`.
 
-    A function is the prox of a convex penalty exactly if it is non-decreasing and 1-Lipschitz;
+    A function is the prox of a convex penalty exactly when it is non-decreasing and 1-Lipschitz;
     others (GELU, SiLU, Mish) are refused, and so are modules with trainable parameters. The check
-    samples the function, now and again for each certificate, which says that it rests on a sample:
-    it can refute, not prove. `value` is computed numerically, up to a constant, as
+    samples the function, here and once more for each certificate, which says that it rests on a
+    sample: sampling can refute, not prove. `value` is computed numerically, up to a constant, as
 
         f(z) = z y - (integral of s from 0 to y) - z^2 / 2,     y = the inverse of s at z.
     """
@@ -37,7 +37,7 @@ class Activation(SmoothPenalty):
         _refuse_unless_proximal(function)
         self.function = function
         ends = function(torch.tensor([-_FARTHEST, _FARTHEST], dtype=torch.float64)).tolist()
-        # An end far out is a function without that end.
+        # A value this far out means that the function has no bound on that side.
         self._domain = tuple(math.copysign(math.inf, x) if abs(x) > 1e3 else x for x in ends)
 
     @property
@@ -108,7 +108,7 @@ def _refuse_unless_proximal(function: Callable[[Tensor], Tensor]) -> None:
 
 
 def _refuse_trainable(function: Callable[[Tensor], Tensor]) -> None:
-    """What is sampled now may be steeper after a step of the optimizer."""
+    """The slope sampled now may be steeper after an optimizer step."""
     if isinstance(function, nn.Module) and any(p.requires_grad for p in function.parameters()):
         raise NotProximalError(
             f"{type(function).__name__} has parameters, and nothing keeps its slope within [0, 1] "

@@ -99,7 +99,7 @@ class LeakyReLU(Penalty):
                 "NonNegative.",
             )
         if learned and negative_slope == 1:
-            raise OptionError("A learned slope cannot start at 1.", "Start it below, at 0.25 say.")
+            raise OptionError("A learned slope cannot start at 1.", "Start it below, say at 0.25.")
         if learned:
             logit = math.log(negative_slope / (1 - negative_slope))
             self.slope_logit = nn.Parameter(torch.tensor(logit))
@@ -167,7 +167,7 @@ class Softplus(SmoothPenalty):
     """f = Li2(exp(-z)) on z >= 0, inf below, Li2 the dilogarithm. Activation: log(1 + exp(y))."""
 
     def activation(self, y: Tensor) -> Tensor:
-        # logaddexp, unlike functional.softplus, has no threshold where it turns into y.
+        # logaddexp, unlike functional.softplus, has no threshold above which it becomes y.
         return torch.logaddexp(y, torch.zeros_like(y))
 
     @property

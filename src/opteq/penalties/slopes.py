@@ -1,8 +1,8 @@
 """The slopes of an activation, by sampling.
 
-A function is the prox of a convex penalty exactly if it is non-decreasing and nowhere steeper than
-1. A sample can refute that, not prove it: the points lie close together, far out, and in pairs at
-distances from 0.1 to 1e-7, so that small steps show as steep ones.
+A function is the prox of a convex penalty exactly when it is non-decreasing and nowhere steeper
+than 1. A sample can refute that, not prove it: the points lie close together, far out, and in pairs
+at distances from 0.1 to 1e-7, so that small steps show as steep ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-# Rounding of function values over the smallest distance.
+# Rounding of function values, divided by the smallest distance.
 SLACK = 1e-6
 _PAIRS = 2000
 
@@ -27,12 +27,12 @@ class Slopes(NamedTuple):
     largest: float
     largest_at: float
     elementwise: bool
-    """Whether entries are treated alike, whatever stands beside them."""
+    """Whether entries are treated alike, whatever is beside them."""
     points: int
 
     @property
     def proximal(self) -> bool:
-        """Whether nothing was found that no prox does. A slope that is NaN is such a thing."""
+        """Whether nothing was found that rules out a prox. A NaN slope rules it out."""
         return self.elementwise and self.least >= -SLACK and self.largest <= 1 + SLACK
 
 
@@ -40,8 +40,8 @@ class Slopes(NamedTuple):
 def sampled_slopes(
     function: Callable[[Tensor], Tensor], device: torch.device | str = "cpu"
 ) -> Slopes:
-    """Of an elementwise function, which is given float64; a module is copied to it first. One with
-    a number for each entry of a state is tried for all of them."""
+    """The slopes of an elementwise function in float64, to which a module is copied first. A module
+    with one number per entry of a state is tried for all of them."""
     shape: tuple[int, ...] = ()
     if isinstance(function, nn.Module):
         function = copy.deepcopy(function).double()
@@ -62,7 +62,7 @@ def sampled_slopes(
     alike = torch.allclose(function(left[few].clone()), images[0][few], equal_nan=True)
     slopes = ((images[1] - images[0]).double() / (right - left)).flatten()
     left = left.flatten()
-    # NaN is taken for the least and for the largest, and compares with nothing.
+    # NaN counts as both the least and the largest, and fails every comparison.
     low, high = slopes.argmin(), slopes.argmax()
     return Slopes(
         float(slopes[low]),

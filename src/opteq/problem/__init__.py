@@ -1,5 +1,5 @@
-"""The hidden problem: what penalties and similarities are, and what they make together. The ones of
-the papers are in `opteq.penalties` and `opteq.kernels`."""
+"""The hidden problem: what penalties and similarities are, and what they form together. The papers'
+own are in `opteq.penalties` and `opteq.kernels`."""
 
 from opteq.problem.algebra import Scaled, Sum
 from opteq.problem.coupling import Coupling, HeritageDiversity, Independent

@@ -59,7 +59,7 @@ class _BoundSum(BoundSimilarity):
         return lambda v: reduce(add, (product(v) for product in products))
 
     def zeros(self) -> Tensor:
-        # Terms that only guess follow those that know.
+        # Terms that only guess the shape follow those that know it.
         known = [term for term in self.terms if term.state_is_known] or self.terms[:1]
         states = [term.zeros() for term in known]
         shapes = {tuple(state.shape[1:]) for state in states}

@@ -21,7 +21,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 
 class Slopes(NamedTuple):
-    """Bounds on the second derivative of an energy between each two branches, (L, L) in float64 on
+    """Bounds on the second derivative of an energy for each pair of branches, (L, L) in float64 on
     the CPU; inf where none is known."""
 
     size: Tensor
@@ -36,9 +36,9 @@ class Coupling(nn.Module, ABC):
 
     @property
     def continuous(self) -> bool:
-        """Whether h is. Where it jumps, the minimiser of the objective may lie on the jump, and no
-        point is mapped onto itself: the minimiser can be unique and yet nothing that a solve
-        returns."""
+        """Whether h is continuous. Where it jumps, the minimiser of the objective may lie on the
+        jump, and no point is mapped onto itself: the minimiser can be unique and yet never
+        returned by a solve."""
         return True
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Coupling(nn.Module, ABC):
 
     @abstractmethod
     def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
-        """For `count` branches whose states have these shapes; without shapes, for all."""
+        """Bounds for `count` branches whose states have these shapes; without shapes, for any."""
 
 
 @strict_options
@@ -79,10 +79,10 @@ class HeritageDiversity(Coupling):
     average pooling to a smaller scale and its adjoint, nearest-neighbour up-sampling divided by the
     area, to a larger one.
 
-    The sign in the gradient of |.| makes the map jump and solves stall, so nothing is certified of
-    what they return; `diversity="smooth"`, the default, has temperature * log cosh(. / temperature)
-    instead. "sign" is the paper's, "none" leaves the term out. With `heritage=False` a branch sees
-    itself in place of its neighbours.
+    The sign in the gradient of |.| makes the map jump and solves stall, so nothing is certified
+    about what they return; `diversity="smooth"`, the default, uses
+    temperature * log cosh(. / temperature) instead. "sign" is the paper's, "none" leaves the term
+    out. With `heritage=False` a branch sees itself in place of its neighbours.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class HeritageDiversity(Coupling):
         return self.temperature * log_cosh.sum((1, 2))
 
     def _push(self, z: Tensor, other: Tensor) -> Tensor:
-        """The gradient of D in z: each channel is driven from the other channels of `other`."""
+        """The gradient of D in z: drives each channel away from the other channels of `other`."""
         M = self._correlations(z, other)
         weights = M.sign() if self.diversity == "sign" else torch.tanh(M / self.temperature)
         return (weights.mT @ other.flatten(2)).view_as(z)
@@ -193,7 +193,7 @@ def _fit(z: Tensor, target: Tensor) -> Tensor:
 
 
 def _resampling_norm(a: tuple[int, ...], b: tuple[int, ...]) -> float:
-    """Of `_fit` between these shapes."""
+    """The norm of `_fit` between these shapes."""
     return min(a[-1], b[-1]) / max(a[-1], b[-1])
 
 

@@ -33,7 +33,7 @@ class Curvature(NamedTuple):
 
     @property
     def convexity(self) -> Number:
-        """Modulus of strong convexity of G (of its smooth part); not positive: none is known."""
+        """Modulus of strong convexity of G (of its smooth part); if not positive, none is known."""
         return 1 - self.high
 
     @property
@@ -65,8 +65,8 @@ UNKNOWN = Curvature(-math.inf, math.inf)
 
 
 class SimilarityBounds(NamedTuple):
-    """What is known of a similarity, for the norms it was asked with: of its Hessian, and of how
-    far things move for an injection that moves by 1."""
+    """What is known about a similarity, given norms of its operators: its Hessian, and how far
+    things move when the injection moves by 1."""
 
     curvature: Curvature
     equilibrium: float = math.inf

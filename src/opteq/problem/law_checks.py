@@ -97,7 +97,7 @@ def check_similarity(similarity: Similarity, z: Tensor, u: Tensor, *, tol: float
         product = bound.hessian(z)
         _close(product(direction), curved, tol, "Hessian product and autograd differ by", "hessian")
         left, right = (product(direction) * other).sum(), (direction * product(other)).sum()
-        _close(left, right, tol, "The Hessian is not symmetric, by", "hessian")
+        _close(left, right, tol, "The Hessian is asymmetric by", "hessian")
         if len(z) > 1:
             alone = similarity.value(z[:1], u[:1])
             _close(alone, value[:1], tol, "A sample's value depends on its batch, by", "value")

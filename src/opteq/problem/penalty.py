@@ -38,7 +38,7 @@ class Penalty(nn.Module, ABC):
         return -math.inf, math.inf
 
     def prox_(self, v: Tensor) -> Tensor:
-        """`prox` of a tensor that nobody else uses and that may be overwritten."""
+        """`prox` of a tensor that nothing else uses and that may be overwritten."""
         return self.prox(v)
 
     def project(self, z: Tensor, *, overwrite: bool = False) -> Tensor:
@@ -57,7 +57,7 @@ class Penalty(nn.Module, ABC):
         return pull_back(torch.ones_like(v))[0].clamp(min=0)
 
     def slope_from_image(self, z: Tensor) -> Tensor | None:
-        """`slope` at any v with prox(v) = z, if z alone tells."""
+        """`slope` at any v with prox(v) = z, if z alone determines it."""
         return None
 
 

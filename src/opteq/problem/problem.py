@@ -96,7 +96,7 @@ class Problem(nn.Module):
         return self._bind(z, u).stationarity(z)
 
     def curvature(self) -> Curvature:
-        """Bounds of the Hessian of S; what the certificates rest on."""
+        """Bounds of the Hessian of S, on which the certificates rest."""
         return self.similarity.curvature()
 
     def _bind(self, z: Tensor, u: Tensor) -> BoundProblem:
@@ -107,7 +107,7 @@ class Problem(nn.Module):
             expected = (len(u), *z.shape[1:])
         if tuple(z.shape) != expected:
             raise ShapeError(
-                f"z has shape {tuple(z.shape)}; for this u states have {expected}.",
+                f"z has shape {tuple(z.shape)}; for this u, states have shape {expected}.",
                 "Give one state of that shape for each injection.",
             )
         require_alike("z", z, u)

@@ -163,8 +163,8 @@ class HSIC(_ChannelRegularizer):
     observations, H the centring matrix. Catches dependence that is not linear. Not convex.
 
     Its cost grows with n^2, which is 10^6 for images of side 32. With `frequencies` the kernel is
-    replaced by so many cosines, placed by Gauss-Hermite quadrature, and the cost grows with n: a
-    kernel of its own, which tends to the Gaussian one as there are more of them.
+    replaced by that many cosines, placed by Gauss-Hermite quadrature, and the cost grows with n: a
+    different kernel, which tends to the Gaussian one as their number grows.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class InsideMap(nn.Module):
         return z - self.weight * self.regularizer.gradient(z)
 
     def lipschitz(self) -> float:
-        """Of T_R: 1 for a prox of a convex R and for short enough gradient steps."""
+        """Constant of T_R: 1 for a prox of a convex R and for short enough gradient steps."""
         if self.form == "prox":
             return 1.0
         smoothness = self.regularizer.smoothness()

@@ -22,7 +22,7 @@ Weights = LinearOperator | Tensor
 
 
 class BoundSimilarity(ABC):
-    """A similarity with its injection: S(.; u), everything that depends on u alone computed.
+    """A similarity with its injection: S(.; u), with all that depends on u alone computed.
 
     `gradient` is called once per iteration of a solve and does nothing that could be done once.
     """
@@ -30,7 +30,7 @@ class BoundSimilarity(ABC):
     fresh_gradient = False
     """Whether `gradient` returns memory that nothing else uses, so that it may be overwritten."""
     state_is_known = True
-    """Whether `zeros` has the shape of states for certain, and has not guessed it from u."""
+    """Whether `zeros` knows the shape of states, and does not guess it from u."""
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:
@@ -53,14 +53,14 @@ class BoundSimilarity(ABC):
 
     @abstractmethod
     def curvature(self) -> Curvature:
-        """Bounds of the Hessian, sharpened by what is known of u."""
+        """Bounds of the Hessian, sharpened by what is known about u."""
 
     def gates(self, z: Tensor) -> Tensor | None:
         """How much each part of z takes in, in (0, 1], for similarities that gate."""
         return None
 
     def hessian(self, z: Tensor) -> Product:
-        """v -> (Hessian of S at z) v, everything that depends on z alone computed."""
+        """v -> (Hessian of S at z) v, with all that depends on z alone computed."""
         product = torch.func.vjp(self.gradient, z)[1]
         return lambda v: product(v)[0]
 
@@ -68,13 +68,13 @@ class BoundSimilarity(ABC):
 class StartAtZero:
     """Whether a bound similarity is being evaluated at zero, where W need not be applied: solves
     start there. Only its first evaluation is looked at, and only where looking is free. Weights
-    that are not finite are applied even so, for the solve to find out."""
+    that are not finite are applied anyway, so that the solve finds out."""
 
     def __init__(self, operator: LinearOperator) -> None:
         self.operator, self.seen = operator, False
 
     def at(self, z: Tensor) -> bool:
-        """Whether z is zero, if this is the first question."""
+        """Whether z is zero, if this is the first evaluation."""
         if self.seen or torch.is_grad_enabled() or z.device.type != "cpu":
             return False
         self.seen = True
@@ -116,26 +116,26 @@ class Similarity(nn.Module):
         return UNKNOWN
 
     def bounds(self, norms: Norms = promised) -> SimilarityBounds:
-        """Everything that is known of S, with these norms of its operators. A subclass that knows
-        its curvature alone need not define it."""
+        """Everything that is known about S, given these norms of its operators. A subclass that
+        knows only its curvature need not define this."""
         return SimilarityBounds(self.curvature())
 
     def size_path(self) -> list[nn.Module] | None:
-        """The operators that decide by how much the sizes of states differ from those of
-        injections: none for states of the same size. None where that is not known."""
+        """The operators that determine how far the sizes of states differ from those of
+        injections: an empty list for equal sizes, None where that is not known."""
         return None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "curvature" in vars(cls) and "bounds" not in vars(cls):
-            # What is inherited was written for another curvature.
+            # The inherited one was written for another curvature.
             cls.bounds = Similarity.bounds
 
     def zeros(self, u: Tensor) -> Tensor:
         """The zero state that belongs to u.
 
         It has the shape of u, unless the similarity holds an operator that maps states onto
-        injections (`u - Wz`): then the shape that this operator takes. Override it for others.
+        injections (`u - Wz`): then the shape that this operator takes. Override for other shapes.
         """
         shape = tuple(u.shape[1:])
         operators = [m for m in self.children() if isinstance(m, LinearOperator)]
@@ -242,8 +242,8 @@ class _Derived(BoundSimilarity):
 
 
 def as_operator(operator: Weights) -> LinearOperator:
-    """The operator itself, or the one of a plain tensor: a matrix (out, in) or a kernel (out, in,
-    height, width), taken as fixed weights."""
+    """The operator itself, or one made from a plain tensor: a matrix (out, in) or a kernel
+    (out, in, height, width), taken as fixed weights."""
     if isinstance(operator, Tensor) and operator.ndim in (2, 4):
         kind = Dense if operator.ndim == 2 else Conv2d
         return kind.from_weight(operator)

@@ -1,4 +1,4 @@
-"""When running statistics move: in a layer's forward pass alone. Looking at a problem changes
+"""When running statistics move: only in a layer's forward pass. Looking at a problem changes
 nothing."""
 
 from __future__ import annotations
@@ -6,6 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from opteq.options import fraction
 
 _MOVING: ContextVar[bool] = ContextVar("moving", default=False)
 
@@ -23,3 +28,41 @@ def statistics_move() -> Iterator[None]:
 def statistics_are_moving() -> bool:
     """Whether this is inside `statistics_move`."""
     return _MOVING.get()
+
+
+class RunningStatistic(nn.Module):
+    """A number taken from each training batch, and its running average for evaluation, so that a
+    sample's answer does not depend on its batch there. The first batch sets the average, later ones
+    move it."""
+
+    running: Tensor
+    batches: Tensor
+
+    def __init__(self, *, momentum: float = 0.1, smallest: bool = False) -> None:
+        super().__init__()
+        self.momentum, self.smallest = fraction("momentum", momentum), smallest
+        self.register_buffer("running", torch.ones(()))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def follow(self, value: Tensor) -> Tensor:
+        """The statistic of this batch, kept above 0. Inside `statistics_move` it is that of all
+        processes, and moves the average."""
+        moves = statistics_are_moving()
+        value = self._over_all_processes(value) if moves else value
+        value = value.clamp(min=torch.finfo(value.dtype).tiny).to(self.running)
+        if moves:
+            weight = torch.where(self.batches == 0, 1.0, self.momentum).to(value)
+            self.running.lerp_(value, weight)
+            self.batches.add_(1)
+        return value
+
+    def _over_all_processes(self, value: Tensor) -> Tensor:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return value
+        value = value.clone()
+        if self.smallest:
+            distributed.all_reduce(value, distributed.ReduceOp.MIN)
+            return value
+        distributed.all_reduce(value)
+        return value / distributed.get_world_size()

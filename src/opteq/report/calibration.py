@@ -27,7 +27,7 @@ def write_reliability(found: Reliability, path: Path) -> None:
     edges = [(i + 0.5) / bins for i in range(bins)]
     right.bar(edges, count / count.sum(), width=0.9 / bins, color=ACCENT)
     right.set(xlim=(0, 1), xlabel="confidence", ylabel="share of samples")
-    right.set_title("Where samples are", fontsize=9)
+    right.set_title("Where the samples are", fontsize=9)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     path.parent.mkdir(parents=True, exist_ok=True)

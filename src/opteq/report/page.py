@@ -1,4 +1,4 @@
-"""Pages that open anywhere, without network: styles and figures are inside."""
+"""Pages that open anywhere, without a network: styles and figures are inside."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def new_figure(width: float, height: float, columns: int = 1, rows: int = 1) -> 
 
 
 def as_written(text: str) -> str:
-    """A name as it is: between dollar signs matplotlib would read it as a formula."""
+    """A name shown literally: matplotlib reads text between dollar signs as a formula."""
     return text.replace("$", r"\$")
 
 

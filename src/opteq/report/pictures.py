@@ -16,7 +16,7 @@ _MARKERS = "osD^vPX*"
 
 
 def write_picture(picture: Picture, path: Path) -> None:
-    """As PNG."""
+    """Write a picture as PNG."""
     buffer = io.BytesIO()
     draw(picture).savefig(buffer, format="png", dpi=140)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def write_picture(picture: Picture, path: Path) -> None:
 
 
 def draw(picture: Picture) -> Any:
-    """As a matplotlib figure."""
+    """A picture as a matplotlib figure."""
     if isinstance(picture, Curves):
         return _curves(picture)
     if isinstance(picture, Dots):

@@ -14,7 +14,7 @@ from opteq.theory.robustness import RobustAccuracy
 
 
 def robust_text(found: RobustAccuracy) -> str:
-    """As Markdown."""
+    """Certified accuracy as Markdown."""
     lines = [
         f"Lipschitz constant {found.lipschitz:.4g} (attacks reached {found.stretch:.3g}), clean "
         f"accuracy {100 * found.clean:.1f}%, median certified radius {found.median_radius:.3g}",

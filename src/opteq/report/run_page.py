@@ -25,7 +25,7 @@ def write_report(run: RunFolder, data: Data) -> None:
 
     records = run.metrics()
     if not records:
-        raise RunError(f"{run.path} has no finished epoch yet.", "Go on with opteq train --resume.")
+        raise RunError(f"{run.path} has no finished epoch yet.", "Run opteq train --resume.")
     recipe = run.recipe
     model = load(run.path)
     require_same_classes(model, data, run.path)

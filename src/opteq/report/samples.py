@@ -55,8 +55,8 @@ class Sample:
 
 @torch.no_grad()
 def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
-    """Test images of different classes, and one that the model gets wrong if there is one among
-    hundreds."""
+    """Test images of different classes, and one that the model gets wrong, if hundreds of images
+    contain one."""
     images, labels = sample(data.test, 512)
     x = images.float() / 255
     device = model.pixel_mean.device

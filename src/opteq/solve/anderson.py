@@ -134,7 +134,7 @@ class Extrapolation:
         return weights[:, None].to(gap.dtype)
 
     def close(self) -> None:
-        """Leave the memory to the next solve, if any was needed."""
+        """Leave the memory, if any was needed, to the next solve."""
         if self.proposals:
             for buffer in (self.images, self.gaps, *self.proposals):
                 give_back(buffer)

@@ -15,17 +15,17 @@ from opteq.solve.layout import FlatMap
 from opteq.solve.picard import Picard
 from opteq.solve.solver import Method, Solver
 
-# So many evaluations or fewer leave Anderson nothing to gain.
+# With this many evaluations or fewer, Anderson has nothing to gain.
 _FEW = 3
 
 
 @strict_options
 @dataclass(frozen=True, kw_only=True)
 class Auto(Solver):
-    """Chooses by what is known of the map before the solve: Picard where the contraction factor
+    """Chooses by what is known about the map before the solve: Picard where the contraction factor
     promises the tolerance within three evaluations, Anderson where the map contracts more slowly or
     nothing is known, accelerated forward-backward steps where the map does not contract but its
-    prox is known apart (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
+    prox is known separately (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
 
     >>> from opteq.problem.curvature import Curvature
     >>> type(Auto(tol=1e-3).choose(Curvature(-0.03, 0.03))).__name__
@@ -43,7 +43,7 @@ class Auto(Solver):
         settings = self.shared()
         factor = largest(curvature.contraction)
         if factor < 1:
-            # The first evaluation of the start is 1, each further one gains the factor.
+            # The first evaluation finds a residual of 1, each further one gains the factor.
             reached = 0 < self.tol < 1 and factor ** (_FEW - 1) <= self.tol
             return Picard(**settings) if reached or factor == 0 else Anderson(**settings)
         return ForwardBackward(**settings) if splitting else Anderson(**settings)

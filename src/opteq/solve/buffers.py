@@ -1,4 +1,4 @@
-"""Memory that solves write to and that the next solve can use again."""
+"""Memory that solves write to and that the next solve can reuse."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 
 from torch import Tensor
 
-# Larger buffers are given back to the system, so that no solve leaves more than this behind, nor
-# more buffers than a search through them is worth.
+# The most that solves leave behind: larger buffers are given back to the system, and a longer list
+# would not be worth searching.
 _MOST_BYTES, _MOST_BUFFERS = 2**29, 16
 
 
 class _Shelf(threading.local):
-    """What the last solve of this thread left."""
+    """Buffers that solves of this thread left."""
 
     def __init__(self) -> None:
         self.left: list[Tensor] = []
@@ -25,7 +25,7 @@ def borrow(rows: int, columns: int, like: Tensor) -> Tensor:
     """Uninitialised (rows, columns) in the dtype and on the device of `like`.
 
     On a CPU the system clears fresh memory page by page, which for the history of a solve took as
-    long as writing it three times; other devices keep their memory themselves.
+    long as writing it three times; other devices manage their own memory.
     """
     size = rows * columns
     for i, buffer in enumerate(_SHELF.left):
@@ -35,7 +35,7 @@ def borrow(rows: int, columns: int, like: Tensor) -> Tensor:
 
 
 def give_back(buffer: Tensor) -> None:
-    """Leave a borrowed buffer, of which nothing is used any more, to the next solve."""
+    """Leave a borrowed buffer that is no longer used to the next solve."""
     whole = buffer._base if buffer._base is not None else buffer
     used = sum(kept.numel() * kept.itemsize for kept in _SHELF.left)
     fits = used + whole.numel() * whole.itemsize <= _MOST_BYTES
@@ -43,7 +43,7 @@ def give_back(buffer: Tensor) -> None:
     if usable and fits and whole.numel():
         _SHELF.left.append(whole)
         if len(_SHELF.left) > _MOST_BUFFERS:
-            # The smallest is the one that fewest solves can use.
+            # The smallest is the one that the fewest solves can use.
             smallest = min(range(len(_SHELF.left)), key=lambda i: _SHELF.left[i].numel())
             del _SHELF.left[smallest]
 

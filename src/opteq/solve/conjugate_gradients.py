@@ -27,9 +27,9 @@ def conjugate_gradients(
 def solve_with_residual(
     system: Callable[[Tensor], Tensor], right: Tensor, *, tol: float, max_steps: int
 ) -> tuple[Solution, Tensor]:
-    """`conjugate_gradients`, and right - system(v) as the recurrence has it."""
+    """`conjugate_gradients`, and right - system(v) as the recurrence gives it."""
     layout = Layout(right)
-    # At least float32, and of size 1, so that squares neither vanish nor overflow.
+    # At least float32, and scaled to size 1, so that squares neither vanish nor overflow.
     right = layout.pack(right)
     largest = right.abs().amax(1, keepdim=True) if right.numel() else right.new_ones(len(right), 1)
     unit = torch.where(largest > 0, largest, 1.0)

@@ -67,8 +67,8 @@ class ForwardBackward(Solver):
         return replace(self, accelerate=False)
 
     def step_for(self, bound: Splitting) -> tuple[Number, Number]:
-        """The step for this problem, and the factor by which it is sure to contract (1: none is
-        known): numbers, or one per sample."""
+        """The step for this problem, and the factor by which it is sure to contract (1 if none
+        is known): numbers, or one per sample."""
         return bound.certain_step() if self.step is None else (self.step, 1.0)
 
     def certified(self, curvature: Curvature) -> bool:
@@ -84,7 +84,7 @@ def step_from(bound: Splitting, z: Tensor, step: Number) -> tuple[Tensor, Tensor
 
 
 def require_splitting(bound: object, solver: str) -> Splitting:
-    """A map whose prox is known apart, or an error that says what to use instead."""
+    """A map whose prox is known separately, or an error that says what to use instead."""
     if not isinstance(bound, Splitting):
         raise OptionError(
             f"{solver} needs the problem behind the map, and this map has none.",

@@ -19,7 +19,7 @@ class Layout:
     """Packs a tensor, or a tuple of tensors with a common batch, into (batch, size) and back.
 
     Solvers work in float32 at least, whatever the precision of the map. Rows keep the memory order
-    of the state, so that neither way copies images whose channels are stored last.
+    of the state, so that images stored channels last are copied neither way.
     """
 
     def __init__(self, state: State) -> None:
@@ -81,14 +81,14 @@ class Layout:
 
 
 class LastEvaluation:
-    """Keeps the graph of the latest application of a map, so that what differentiates the map at
-    the solution need not apply it there again."""
+    """Keeps the graph of the latest application of a map, so that differentiating it at the
+    solution need not apply it there again."""
 
     def __init__(self) -> None:
         self.state: State | None = None
         self.image: State | None = None
         self.expected = False
-        """Whether the next application may well be the last."""
+        """Whether the next application is likely to be the last."""
 
     def apply(self, map: Callable[[Any], Any], state: State) -> State:
         """map(state), with a graph if it may be the last."""
@@ -165,5 +165,5 @@ class FlatMap:
 
 
 def _version(tensor: Tensor) -> int:
-    """Counts changes in place; inference tensors do not."""
+    """The count of changes in place, which inference tensors do not keep."""
     return 0 if tensor.is_inference() else tensor._version

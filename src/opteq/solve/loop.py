@@ -19,7 +19,7 @@ from opteq.solve.solution import Solution, Status, Trace, code, report
 from opteq.solve.solver import Solver
 from opteq.states import State, as_tuple, like, looking_is_free
 
-# Finished samples are dropped from the computation once they are this part of it; before that
+# Finished samples are dropped from the computation once they are this fraction of it; before that
 # they are frozen, because dropping costs a copy of the solver's memory.
 _DROP = 0.25
 # Steps between two looks at the device, which must wait for it. Frozen samples do not change in
@@ -66,10 +66,10 @@ def solve(
 
 @torch.no_grad()
 def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> None:
-    """In half precision a residual of 0 says that T(z) and z round to the same, not that they are
-    near to the tolerance. The residual of a bound map is measured again in float32; of another
-    function nothing below the rounding is known. What is not within the tolerance then has not
-    converged."""
+    """Check convergence again in half precision, where a residual of 0 says that T(z) and z round
+    to the same, not that they agree to the tolerance. The residual of a bound map is measured again
+    in float32; for another function nothing below the rounding is known. Samples not within the
+    tolerance then have not converged."""
     layout = Layout(solution.state)
     if layout.precision < _COARSE or not len(solution.converged):
         return
@@ -118,7 +118,7 @@ class _Recorder:
 
 
 class Observer:
-    """Watches iterations that run elsewhere and says in the end what became of each sample."""
+    """Watches iterations that run elsewhere and says at the end what became of each sample."""
 
     def __init__(self, z0: State, solver: Solver, *, trace: bool) -> None:
         self.layout, self.solver = Layout(z0), solver
@@ -137,7 +137,7 @@ class Observer:
         self.progress.observe(flat, measured, self.taken, self.solver, stop=last)
 
     def solution(self, map: Callable[[Any], Any]) -> Solution:
-        """What was seen."""
+        """The outcome of the iterations seen."""
         found = _assemble([self.progress], self.layout, self.taken, self.recorder)
         verify(found, map, self.solver)
         return found

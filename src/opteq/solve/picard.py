@@ -18,8 +18,8 @@ from opteq.states import State, damp
 class Picard(Solver):
     """z <- (1 - damping) z + damping T(z).
 
-    Converges linearly at the rate of the map's contraction factor; for `damping` below 1 also for
-    some maps that oscillate.
+    Converges linearly at the rate of the map's contraction factor; with `damping` below 1, also
+    for some maps that oscillate.
     """
 
     damping: float = 1.0

@@ -42,7 +42,7 @@ def measure(image: Tensor, gap: Tensor) -> Residuals:
 
 @dataclass(kw_only=True)
 class SampleProgress:
-    """What is known of the samples not yet finished; every field has one entry per sample."""
+    """What is known about the samples not yet finished; every field has one entry per sample."""
 
     index: Tensor
     best: Tensor
@@ -75,7 +75,7 @@ class SampleProgress:
 
     @classmethod
     def joined(cls, parts: list[SampleProgress]) -> SampleProgress:
-        """Of all samples, in their order, from that of some at a time."""
+        """The progress of all samples, in order, from parts that cover some of them."""
         if len(parts) == 1:
             return parts[0]
         every = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)}
@@ -98,7 +98,7 @@ class SampleProgress:
         if solver.atol:
             within = within | (size <= solver.atol)
         if stop and looking_is_free(z) and self._all_improve(residual, finite):
-            # The rule, and no copy is made.
+            # The usual case, in which no copy is made.
             self.best, self.residual = z, residual
             self.best_step = self.steps = torch.full_like(self.steps, step)
             self.first_gap = size if step == 1 else self.first_gap

@@ -1,4 +1,4 @@
-"""A guarantee for solvers that extrapolate: plain steps' progress is never lost."""
+"""A guarantee for solvers that extrapolate: the progress of plain steps is never lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Safeguard:
 
     An extrapolated point is kept if its step |F(z) - z| is below (1 + rate)/2 times that of the
     last point kept; otherwise the solver goes back and takes the plain step from that point, which
-    is sure to pass. So every second evaluation at least makes progress, whatever is extrapolated.
+    is sure to pass. So at least every second evaluation makes progress, whatever is extrapolated.
     Where no rate below 1 is known, everything is kept. Sample by sample.
     """
 

@@ -27,7 +27,7 @@ class SAM(Solver):
     schedule (both powers small) converges slowly; without shrinkage and with b_k = 0.5 / sqrt(k),
     the defaults, the error after 2e4 steps is 3e-5. It never stops early: being a fixed point is
     not enough, so all `max_steps` are taken, and `converged` says whether the last iterate is one
-    to the tolerance.
+    within the tolerance.
     """
 
     regularizer: Regularizer

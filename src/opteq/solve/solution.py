@@ -22,8 +22,8 @@ class Status(StrEnum):
 
     CONVERGED = "Converged: the residual is within the tolerance asked for."
     MAX_STEPS = (
-        "Stopped at max_steps with the residual still falling: raise max_steps (steps, of Unrolled "
-        "gradients), or use Anderson, which needs fewer steps than Picard."
+        "Stopped at max_steps with the residual still falling: raise max_steps (or steps, for "
+        "Unrolled gradients), or use Anderson, which needs fewer steps than Picard."
     )
     STALLED = (
         "The residual stopped falling above the tolerance: perhaps the map is not a contraction "
@@ -47,7 +47,7 @@ class Status(StrEnum):
         "The map is NaN or Inf where the solve starts: look for NaN or Inf in the injection, the "
         "weights, z0 and, in a backward solve, the incoming gradient. The start is returned."
     )
-    NOT_RUN = "No step was allowed (max_steps=0): the start is returned and nothing is known of it."
+    NOT_RUN = "No step was allowed (max_steps=0): the start is returned unchecked."
     INDEFINITE = (
         "The linear system is not positive definite: the state is not a strict minimum of the "
         "hidden problem. Lower norm_bound, or give the gradient rule a solver, "
@@ -90,7 +90,7 @@ class Solution:
     codes: Tensor = field(repr=False)
     """(batch,): the status of each sample as a number; `status` spells it out."""
     evaluations: int = 0
-    """Calls of the map, each for all samples still in work."""
+    """Calls of the map, each for all samples not yet finished."""
     trace: Trace | None = None
     map: BoundMap | None = field(default=None, repr=False)
     """The map with its injection, differentiable in both; set by `Equilibrium`."""
@@ -99,7 +99,7 @@ class Solution:
 
     @property
     def status(self) -> list[Status]:
-        """One sentence a sample."""
+        """One sentence per sample."""
         return [CODES[index] for index in self.codes.tolist()]
 
     @property
@@ -122,7 +122,7 @@ class Solution:
 
 
 def report(solution: Solution, on_failure: str, what: str) -> None:
-    """Raise, warn or pass over the samples that failed, as the caller chose.
+    """Raise for, warn about or ignore the samples that failed, as the caller chose.
 
     The warning has a fixed text for each cause, so that Python shows it once, not once per batch.
     """
@@ -137,7 +137,7 @@ def report(solution: Solution, on_failure: str, what: str) -> None:
             worst,
             solution,
         )
-    message = f"{what} failed for some samples. {worst} (Solution.status has each sample.)"
+    message = f"{what} failed for some samples. {worst} (Solution.status lists each sample.)"
     warnings.warn(message, NotConvergedWarning, stacklevel=_frames_to_the_caller())
 
 

@@ -74,10 +74,10 @@ class Solver(ABC):
     stops_early: ClassVar[bool] = True
     """Whether a sample is done as soon as it is within the tolerance."""
     splits: ClassVar[bool] = False
-    """Whether the prox and what is inside it are treated apart."""
+    """Whether the prox and what is inside it are treated separately."""
     takes_any_map: ClassVar[bool] = True
     """Whether the solver finds fixed points of any map, such as the adjoint equation of a
-    gradient, and not only of problems with a form of their own."""
+    gradient, and not only of problems of a special form."""
 
     def __post_init__(self) -> None:
         positive("tol", self.tol, allow_zero=True)
@@ -90,8 +90,8 @@ class Solver(ABC):
         """A fresh update rule for this map."""
 
     def unroll(self, bound: BoundMap) -> Step | None:
-        """The solver's own step as a function that can be differentiated; None if it has none, as
-        with extrapolations, which look back."""
+        """The solver's own step as a function that can be differentiated; None if it has none,
+        like extrapolations, which look back."""
         return None
 
     @property
@@ -100,8 +100,7 @@ class Solver(ABC):
         return None
 
     def plain(self) -> Solver:
-        """The solver whose steps can be unrolled that comes nearest to this one, with the same
-        settings."""
+        """The solver nearest to this one whose steps can be unrolled, with the same settings."""
         from opteq.solve.picard import Picard
 
         return Picard(**self.shared())

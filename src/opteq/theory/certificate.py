@@ -38,9 +38,9 @@ def certificate(
 ) -> Certificate:
     """The certificate of an `Equilibrium` or of a whole model, for the weights it has now.
 
-    A model is certified as it is in evaluation. `input_shape` is that of one image (of a layer's
-    one input): models from a run know theirs; of layers, only branches at several scales ask for
-    it.
+    A model is certified as it is in evaluation mode. `input_shape` is that of one image (for a
+    layer, of one input): models from a run know theirs; among layers, only branches at several
+    scales need it.
 
     >>> import opteq
     >>> from opteq.operators import Dense
@@ -95,7 +95,7 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
 
 
 def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Claim]:
-    """What is not proved but sampled, and what is proved of something else than solves return."""
+    """What is sampled, not proved, and what is proved about something other than solves return."""
     sampled = {name: n for layer in layers for name, n in sampled_penalties(layer.map)}
     claims = [
         Claim(
@@ -113,7 +113,7 @@ def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Cl
             Claim(
                 "minimiser of G (not what solves return), Lipschitz",
                 max(jumping),
-                "G strongly convex in y; the sign a set at 0",
+                "G strongly convex in y; sign(0) is a set",
                 all(math.isfinite(value) for value in jumping),
                 "the map jumps there, so solves stall",
             )
@@ -126,14 +126,14 @@ def _of_model(model: Network, image_shape: Shape | None) -> Certificate:
     inputs: list[Shape | None] = [None] * len(layers)
     if not layers:
         raise OptionError(
-            f"{type(model).__name__} has no equilibrium.", "Certify a model of the family."
+            f"{type(model).__name__} has no equilibrium.", "Certify a model with equilibria."
         )
     flow, body = None, []
     known = unaltered(model, Classifier)
     if known:
         assert isinstance(model, Classifier)
         body = model.body.equilibria()
-        # Those of the body first, in its order; then what a user has put elsewhere.
+        # Those of the body first, in its order; then any that a user has put elsewhere.
         layers = [*body, *(layer for layer in layers if layer not in body)]
         inputs = [None] * len(layers)
         if image_shape is not None:
@@ -186,7 +186,7 @@ class _Flow(NamedTuple):
 
 
 def _follow(model: Classifier, image_shape: Shape) -> _Flow:
-    """Shapes as they are, whatever modules a user has put in: norms of pooling and copying follow
+    """The actual shapes, whatever modules a user has put in: norms of pooling and copying follow
     from them."""
     try:
         features = model.stem(model.pixel_mean.new_zeros(1, *image_shape))
@@ -232,8 +232,8 @@ def _of_head(model: Classifier, flow: _Flow | None) -> str:
 
 
 def _reach(body: Body, found: list[Bounds], flow: _Flow | None) -> float:
-    """From the stem's features to the fused ones. The mean over r x r places has norm 1/r, its
-    copies over r x r places norm r."""
+    """Constant from the stem's features to the fused ones. The mean over r x r places has norm
+    1/r, copying it to r x r places norm r."""
     if unaltered(body, Parallel):
         assert isinstance(body, Parallel)
         total = 0.0
@@ -262,7 +262,7 @@ def _reach(body: Body, found: list[Bounds], flow: _Flow | None) -> float:
 
 
 def _state_side(body: Parallel, i: int, flow: _Flow | None) -> int | None:
-    """The width of a branch's state; without an image it is known if nothing changes sizes."""
+    """The width of a branch's state; without an image, known only if nothing changes sizes."""
     if flow is not None:
         return as_tuple(flow.states[i])[0].shape[-1]
     same = keeps_size(body.injections[i]) and _same_size(body.equilibria()[i].map)
@@ -270,6 +270,6 @@ def _state_side(body: Parallel, i: int, flow: _Flow | None) -> int | None:
 
 
 def _same_size(map: EquilibriumMap) -> bool:
-    """Whether states are as high and wide as what is injected."""
+    """Whether states are as high and wide as the injection."""
     path = map.size_path()
     return path is not None and all(keeps_size(module) for module in path)

@@ -1,5 +1,5 @@
-"""What may be said of the parts of a model, in evaluation and for the weights they have now: of
-ordinary modules, and of equilibria by the bounds of their maps, where these can be trusted."""
+"""Bounds on the parts of a model, in evaluation and with their current weights: on ordinary
+modules, and on equilibria by the bounds of their maps, where these can be trusted."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from opteq.theory.trust import brings, distrusted, refuted, unaltered
 
 
 def measured(module: nn.Module) -> float:
-    """The best that is known of a part's norm: what its weights give now, or what its norm bound
+    """The best known bound on a part's norm: from its current weights, or what its norm bound
     promises."""
     return min(module_lipschitz(module), promised(module))
 
 
 def layer_bounds(map: EquilibriumMap, input_shape: Shape | None = None) -> Bounds:
-    """Of a map with the weights it has now. Of one that does not do what its bounds were written
-    for nothing is known. `input_shape` is that of the layer's input without its batch."""
+    """Bounds of a map with its current weights; unknown for a map that does not do what its bounds
+    were written for. `input_shape` is that of the layer's input without its batch."""
     found = distrusted(map) or refuted(map)
     return map.bounds(measured, input_shape) if found is None else Bounds.unknown(found)
 
 
 def returned_bounds(layer: Equilibrium, input_shape: Shape | None = None) -> Bounds:
-    """Of what a layer returns: its equilibrium or, where its gradient rule says so, a number of
-    steps."""
+    """Bounds of what a layer returns: its equilibrium or, where its gradient rule says so, the
+    result of a fixed number of steps."""
     if not unaltered(layer, Equilibrium):
         return Bounds.unknown(f"{type(layer).__name__} computes something of its own")
     rule, solver = layer.gradient, layer.solver
@@ -52,11 +52,11 @@ def returned_bounds(layer: Equilibrium, input_shape: Shape | None = None) -> Bou
 
 
 def module_lipschitz(module: nn.Module) -> float:
-    """An upper bound in the 2-norm that is certain; inf where none is known.
+    """A guaranteed upper bound in the 2-norm; inf where none is known.
 
-    Known are the classes below, not their subclasses, which may compute anything, and linear
-    operators. A module of your own is bounded by its method `lipschitz()`, a number for its
-    weights as they are.
+    It knows linear operators, and the classes below but not their subclasses, which may compute
+    anything. A module of your own is bounded by its method `lipschitz()`, which returns a number
+    for its current weights.
 
     >>> module_lipschitz(nn.Sequential(nn.Identity(), nn.ReLU()))
     1.0
@@ -86,8 +86,8 @@ def unbounded(module: nn.Module) -> str:
 
 
 def pooling_norm(size: tuple[int, int] | None, grid: int) -> float:
-    """Norm of taking the mean of each of grid x grid parts of a channel of height x width places.
-    For an unknown size a bound for all: 1 for the mean of everything, none for parts."""
+    """Norm of averaging each of grid x grid parts of a channel of height x width places. For an
+    unknown size, a bound for all sizes: 1 for the mean of everything, none for parts."""
     if size is None:
         return 1.0 if grid == 1 else math.inf
     return math.prod(_axis_norm(side, grid) for side in size)
@@ -99,14 +99,14 @@ def _axis_norm(side: int, grid: int) -> float:
 
 
 def _chain(module: nn.Module) -> float:
-    # Not children(), which has a module that is used twice once.
+    # Not children(), which lists a module that is used twice only once.
     factors = [module_lipschitz(layer) for layer in module._modules.values() if layer is not None]
     # 0 * inf: what is cut off does not matter.
     return 0.0 if 0.0 in factors else math.prod(factors)
 
 
 def head_matrix(head: nn.Module) -> Tensor | None:
-    """The matrix that gives the logits, of a head that is nothing else but pooling and bias."""
+    """The matrix that gives the logits, if the rest of the head is only pooling and bias."""
     if isinstance(head, nn.Linear) and unaltered(head, nn.Linear, PooledHead):
         return head.weight.detach()
     if isinstance(head, BoundedHead) and unaltered(head, BoundedHead):
@@ -117,7 +117,7 @@ def head_matrix(head: nn.Module) -> Tensor | None:
 
 
 def head_lipschitz(head: nn.Module, size: tuple[int, int] | None) -> float:
-    """Of a head for features of this size, or of any."""
+    """A bound on a head for features of this size, or of any size."""
     if not isinstance(head, (PooledHead, BoundedHead)) or not unaltered(
         head, PooledHead, BoundedHead
     ):

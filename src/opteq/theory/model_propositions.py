@@ -1,4 +1,4 @@
-"""The GEQ paper's propositions at a trained model: what they say of it, and where they fail."""
+"""The GEQ paper's propositions for a trained model: what they say, and where they fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from opteq.theory.propositions import (
 from opteq.theory.robustness import lead
 from opteq.theory.stretch import precise, stretch
 
-# A matrix of so many rows is decomposed in seconds.
+# A matrix of this many rows is decomposed in seconds.
 _SMALL = 2100
 _KERNEL = 3
 
@@ -70,13 +70,13 @@ def propositions_of(
     draws: int = 8,
 ) -> list[tuple[str, Bound]]:
     """Propositions 2, 3 and 4 and remarks 1 to 3 for each equilibrium of a model with the linear or
-    the Gaussian kernel, norms taken over the images x; beside them our own bound, which needs no
-    premises. `samples` is the number of training images, `gap` what proposition 2 bounds, as
-    `margin_gap` measures it.
+    the Gaussian kernel, with norms taken over the images x; beside them our own bound, which needs
+    no premises. `samples` is the number of training images, `gap` what proposition 2 bounds, as
+    measured by `margin_gap`.
 
     The propositions are for one layer z(Ux): inputs are the features that are injected, and the
-    head's norm is that of its matrix. Proposition 4 asks for Gaussian U: the trained U is replaced
-    by such of equal variance, `draws` times.
+    head's norm is that of its matrix. Proposition 4 requires Gaussian U: the trained U is
+    replaced by Gaussian ones of equal variance, `draws` times.
     """
     found = []
     layers = _injected_layers(model, model.stem((x - model.pixel_mean) / model.pixel_std))
@@ -97,7 +97,7 @@ def margin_gap(
     test: tuple[Tensor, Tensor],
     margin: float = 1.0,
 ) -> float:
-    """What proposition 2 bounds: the share of test images that are wrong, less that of training
+    """What proposition 2 bounds: the share of test images that are wrong, minus that of training
     images whose true logit does not lead by `margin`."""
 
     def behind(images: Tensor, labels: Tensor, margin: float) -> float:
@@ -109,7 +109,7 @@ def margin_gap(
 
 
 def propositions_table(found: list[tuple[str, Bound]]) -> Table:
-    """To be printed."""
+    """The bounds as a table."""
     rows = [
         [
             name,
@@ -205,7 +205,7 @@ def _stretched(subject: InjectedLayer) -> float:
 
 
 def _similarity(layer: InjectedLayer, draws: int) -> list[Bound]:
-    """Proposition 4 for each image and the next one, worst pair, beside a Monte Carlo estimate, and
+    """Proposition 4 for the worst pair of consecutive images, beside a Monte Carlo estimate, and
     remark 3. A convolution's rows see patches of the features, so the bound is the mean over
     places."""
     weight = _convolution_of(layer.injection)
@@ -241,12 +241,12 @@ def _similarity(layer: InjectedLayer, draws: int) -> list[Bound]:
     distance = math.inf
     if smallest > 0:
         distance = far_enough(gamma=layer.gamma, mu=mu, outputs=outputs, smallest=smallest)
-    words = f"smallest singular value of U: {smallest:.3g}" if known else "U too large to look at"
+    words = f"smallest singular value of U: {smallest:.3g}" if known else "U too large to decompose"
     largest = float(apart.max())
     return [
         replace(bound, measured=seen),
         Bound(
-            "remark 3, distance from which GEQ's is less",
+            "remark 3, distance from which GEQ's is lower",
             distance,
             words,
             distance <= largest,
@@ -256,8 +256,8 @@ def _similarity(layer: InjectedLayer, draws: int) -> list[Bound]:
 
 
 def _outputs(layer: Equilibrium, u: Tensor) -> tuple[Tensor, float]:
-    """What the propositions call the output, and the largest gate. For a unit layer z = W'y that is
-    y = s(WW'y + u), which has OptEq's form."""
+    """What the propositions call the output, and the largest gate. For a unit layer z = W'y the
+    output is y = s(WW'y + u), which has OptEq's form."""
     if not isinstance(layer.map, Chain):
         solution = layer.solve(u)
         gates = solution.gates
@@ -280,7 +280,7 @@ def _convolution_of(injection: nn.Module) -> Tensor | None:
 
 
 def _smallest_singular_value(subject: InjectedLayer) -> tuple[float, bool]:
-    """Of the trained U, and whether it is known; 0 if U has more columns than rows."""
+    """The value for the trained U, and whether it is known; 0 if U has more columns than rows."""
     weight, shape = _convolution_of(subject.injection), tuple(subject.features.shape[1:])
     assert weight is not None
     if weight.shape[0] < shape[0]:
@@ -292,5 +292,5 @@ def _smallest_singular_value(subject: InjectedLayer) -> tuple[float, bool]:
 
 
 def _length(z: Tensor) -> float:
-    """Of the longest sample."""
+    """The norm of the longest sample."""
     return float(z.flatten(1).norm(dim=1).max())

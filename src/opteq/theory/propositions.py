@@ -2,8 +2,8 @@
 
 For layers z = relu(W'(beta (U x + b - W z))), beta = exp(-gamma |U x + b - W z|^2), and OptEq's
 z = relu(W'W z + U x + b). Each function says in `holds` whether the premises are met and the value
-means something; what is wrong as printed is corrected, and said. Our own bounds need none of these
-premises: `opteq.theory.gaussian_lipschitz`.
+means something; what is wrong as printed is corrected and pointed out. Our own bounds need none of
+these premises: `opteq.theory.gaussian_lipschitz`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from opteq.options import fraction, positive, whole
 
-# The exponential of more is beyond float64.
+# exp of anything larger overflows float64.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -30,7 +30,7 @@ class Bound:
     condition: str
     holds: bool
     measured: float | None = None
-    """What it bounds, as found at a model."""
+    """What it bounds, as measured on a model."""
 
 
 def truncated_kernel(a: Tensor, b: Tensor, gamma: float, terms: int) -> Tensor:
@@ -41,7 +41,7 @@ def truncated_kernel(a: Tensor, b: Tensor, gamma: float, terms: int) -> Tensor:
         lambda = exp(-gamma |a|^2 - gamma |b|^2)
 
     (the paper prints |Wz| for |Wz|^2 in lambda, and lambda depends on z, so that the equivalent
-    OptEq is not one with a fixed weight).
+    OptEq has no fixed weight).
     """
     positive("gamma", gamma)
     whole("terms", terms, least=1)
@@ -54,7 +54,7 @@ def truncated_kernel(a: Tensor, b: Tensor, gamma: float, terms: int) -> Tensor:
 
 
 def truncation_error(a: Tensor, b: Tensor, gamma: float, terms: int) -> Tensor:
-    """A bound of what the truncated kernel lacks: lambda |x|^n / n! exp(|x|), x = 2 gamma <a, b>,
+    """A bound on the truncated kernel's error: lambda |x|^n / n! exp(|x|), x = 2 gamma <a, b>,
     the remainder of the exponential series."""
     x = (2 * gamma * (a * b).sum(-1)).abs()
     scale = -gamma * (a.square().sum(-1) + b.square().sum(-1))
@@ -103,8 +103,8 @@ def margin_bound(
 def lipschitz_bound(
     *, mu: float, inputs: float, beta: float | None = None, gamma: float = 0.0
 ) -> Bound:
-    """Proposition 3: input to equilibrium. For GEQ the denominator may vanish, and then it says
-    nothing; for OptEq (`beta=None`) it is mu / (1 - mu^2)."""
+    """Proposition 3: Lipschitz from input to equilibrium. For GEQ the denominator may vanish; it
+    then says nothing; for OptEq (`beta=None`) it is mu / (1 - mu^2)."""
     if beta is None:
         value = mu / (1 - mu**2) if mu < 1 else math.inf
         return Bound("proposition 3, OptEq", value, "mu < 1", mu < 1)
@@ -134,7 +134,7 @@ def similarity_bound(
     smallest: float = 0.0,
 ) -> Bound:
     """Proposition 4: the expected similarity of the outputs for two inputs at this `distance`, for
-    one output, entries of U Gaussian; `base` is their `arc_cosine`.
+    one output and Gaussian entries of U; `base` is the inputs' `arc_cosine`.
 
     GEQ needs the largest gate `beta`, gamma, a bound on the norm of `outputs` and the smallest
     singular value of U; with D = exp(gamma B^2 |W|^2) (the paper prints B). OptEq's bound
@@ -161,8 +161,8 @@ def similarity(
     draws: int = 200,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The same by Monte Carlo: mean over draws of U of <z(U x1), z(U x2)> / rows, and its standard
-    error. `equilibrium` takes injections (batch, rows)."""
+    """Similarity by Monte Carlo: mean over draws of U of <z(U x1), z(U x2)> / rows, and its
+    standard error. `equilibrium` takes injections (batch, rows)."""
     whole("draws", draws, least=2)
     generator = torch.Generator().manual_seed(seed)
     shape = (draws, rows, len(x1))

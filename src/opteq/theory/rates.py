@@ -1,17 +1,17 @@
-"""How many evaluations of its map a solver needs at most, known before the solve.
+"""The most evaluations of its map that a solver can need, known before the solve.
 
 A solve from z = 0 ends when |T(z) - z| <= tol |T(z)|. With c the Lipschitz constant of T and an
 error of e |z*|, the gap is at most (1 + c) e |z*| and |T(z)| at least (1 - c e) |z*|: it ends at
 the latest when e <= tol / (1 + c + c tol).
 
 Plain steps that contract by q leave e = q^k after k of them. A safeguarded solver keeps a point
-only if its step is below (1 + q)/2 times that of the last point kept, and every second point at
-least is kept; a step is at most (1 + q) and at least (1 - q) times the error, so after 2n further
+only if its step is below (1 + q)/2 times that of the last point kept, and at least every second
+point is kept; a step is at most (1 + q) and at least (1 - q) times the error, so after 2n further
 evaluations some point has
 
     e <= (1 + q)/(1 - q) ((1 + q)/2)^n.
 
-These are worst cases: extrapolation does far better, which nobody can promise.
+These are worst cases: extrapolation does far better, but without a guarantee.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opteq.theory.claim import Claim
 
 
 def plain_evaluations(rate: float, error: float) -> float:
-    """Until plain steps have come to a point of this error, relative to that of the start.
+    """Evaluations until plain steps reach this error, relative to that of the start.
 
     >>> plain_evaluations(0.5, 1e-3), plain_evaluations(1.0, 1e-3)
     (11.0, inf)
@@ -51,8 +51,8 @@ def safeguarded_evaluations(rate: float, error: float) -> float:
 
 
 def adjoint_products(condition: float, tolerance: float) -> float:
-    """Products that conjugate gradients need for the gradient, in the norm of the system:
-    2 ((sqrt(k) - 1)/(sqrt(k) + 1))^n.
+    """Products that conjugate gradients need for the gradient, by the error bound in the norm of
+    the system: 2 ((sqrt(k) - 1)/(sqrt(k) + 1))^n.
 
     >>> adjoint_products(4.0, 1e-3)
     7.0
@@ -63,8 +63,8 @@ def adjoint_products(condition: float, tolerance: float) -> float:
 
 
 def rate_claims(layer: Equilibrium, bounds: Bounds) -> list[Claim]:
-    """One for each solver that is sure to converge, to the layer's tolerance, from z = 0. The
-    layer's own solver with its own settings, others with those they have by default."""
+    """One claim for each solver that is sure to converge, to the layer's tolerance, from z = 0: the
+    layer's own solver with its own settings, others with their defaults."""
     hidden, chosen, tolerance = layer.map, layer.solver, layer.solver.tol
     c, claims = bounds.contraction, []
     if not 0 < tolerance < 1 or not hidden.starts_at_zero or math.isnan(c):
@@ -76,7 +76,7 @@ def rate_claims(layer: Equilibrium, bounds: Bounds) -> list[Claim]:
     if c < 1:
         damping = 1.0 if chosen.relaxation is None else chosen.relaxation
         contenders.append(("Picard", 1 - damping + damping * c, False))
-    # Safeguards go by what the norm bounds promise.
+    # Safeguards rely on what the norm bounds promise.
     if parts == 1 and c < 1:
         promised = largest(hidden.curvature().contraction)
         if promised < 1:
@@ -102,7 +102,7 @@ def rate_claims(layer: Equilibrium, bounds: Bounds) -> list[Claim]:
         q = splitting["PeacemanRachford"]
         claims.append(
             Claim(
-                f"PeacemanRachford: evaluations to {tolerance:g} of its first error",
+                f"PeacemanRachford: evaluations to {tolerance:g} of its initial error",
                 plain_evaluations(q, tolerance),
                 f"step 1, rate {q:.4g} below 1",
                 q < 1,

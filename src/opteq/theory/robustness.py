@@ -1,4 +1,4 @@
-"""Accuracy that no small change of an image can take away, and the accuracy that attacks leave.
+"""Accuracy that no small change of an image can take away, and accuracy under attack.
 
 With L the Lipschitz constant from image to logits, the lead of the true class over another is the
 product of the logits with a vector of length sqrt(2), so it cannot vanish within
@@ -9,8 +9,8 @@ of the image, in the 2-norm of pixels in [0, 1]. With A the matrix of the last l
 the lead over class j has the constant K |a_y - a_j|, at most sqrt(2) L and often much less, so the
 radius is the least over all j of margin_j / (K |a_y - a_j|).
 
-Attacks show what can be reached: the accuracy under perturbations of a radius lies between the
-certified and the attacked one.
+Attacks give the other side: the true accuracy within a radius lies between the certified and the
+attacked one.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from opteq.theory.layers import head_matrix
 from opteq.theory.stretch import precise, stretch
 
 Progress = Callable[[int], object]
-# Images from which the largest stretch is looked for.
+# Images from which the search for the largest stretch starts.
 _STRETCHED = 16
 
 
 @dataclass(frozen=True)
 class RobustAccuracy:
-    """Shares of correct predictions at each radius; `images` were looked at."""
+    """Shares of correct predictions at each radius, among `images`."""
 
     radii: tuple[float, ...]
     certified: tuple[float, ...]
     attacked: tuple[float, ...]
     clean: float
-    """Of the exact equilibria; what is not solved is not right."""
+    """Of the exact equilibria; unsolved images count as wrong."""
     lipschitz: float
     median_radius: float
     """Of the correct predictions."""
     stretch: float
-    """The largest that an attack found from image to logits: a lower bound of the constant."""
+    """The largest that an attack found from image to logits: a lower bound on the constant."""
     images: int
     certified_radii: tuple[float, ...]
     """Of all images, in rising order; 0 for those that are wrong."""
     unsolved: int = 0
-    """Images whose equilibria were not found to 1e-8 in float64, and so have no radius."""
+    """Images without a radius: their equilibria were not found to 1e-8 in float64."""
 
 
 def lead(logits: Tensor, labels: Tensor) -> Tensor:
@@ -80,15 +80,15 @@ def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float | Tensor) 
 
 @torch.no_grad()
 def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
-    """(classes, classes) in float64: a constant of the difference of each two logits, for a model
-    whose logits have the constant `lipschitz` by its certificate; that constant itself where the
-    last layer is not one matrix."""
+    """(classes, classes) in float64: a constant for the difference of each pair of logits, for a
+    model whose certificate gives its logits the constant `lipschitz`; that constant itself where
+    the last layer is not one matrix."""
     head = getattr(model, "head", None)
     matrix = head_matrix(head) if isinstance(head, nn.Module) else None
     if matrix is None or not math.isfinite(lipschitz) or not bool(matrix.any()):
         return lipschitz
     rows = matrix.double()
-    # Differences, not products, in which close rows would cancel.
+    # Differences, not products: in products, close rows would cancel.
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     return lipschitz * distances / dense_norm(rows)
 
@@ -96,7 +96,7 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
 @torch.no_grad()
 def exact_radius(model: Network, x: Tensor, labels: Tensor) -> Tensor:
     """`certified_radius` of the model's exact equilibria, solved to 1e-8 in float64, so that no
-    tolerance blurs them. An image whose solve does not get there has no certified radius: 0."""
+    tolerance blurs them. An image whose solve does not get there has radius 0."""
     return _exact(model, x, labels).radius
 
 
@@ -108,7 +108,7 @@ class _Exact(NamedTuple):
 
 def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     """Certified radii, and which images are right and which are solved."""
-    # The certificate is that of the twin whose answers it is for.
+    # The certificate must be for the same twin that gives the answers.
     exact = precise(model, tol=1e-8)
     found = certificate(exact, input_shape=tuple(x.shape[1:]))
     slopes = margin_lipschitz(exact, found.lipschitz)
@@ -119,7 +119,7 @@ def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     logits, solved = [], []
     for part in x.split(100):
         output = exact.run(part.double())
-        # Layers that are so many steps are what they are, converged or not.
+        # Layers that are a fixed number of steps count as solved, converged or not.
         needed = [
             solution.converged for i, solution in enumerate(output.solutions) if i not in steps
         ]
@@ -142,8 +142,8 @@ def withstands_all(
 def survivors(
     model: Network, x: Tensor, labels: Tensor, radii: Sequence[float], *, steps: int = 20
 ) -> list[Tensor]:
-    """`withstands_all` for each of several radii in rising order. What is lost once is not attacked
-    again: a change that is found within one radius lies within all larger ones."""
+    """`withstands_all` for each of several radii in rising order. A lost image is not attacked
+    again: a change found within one radius lies within all larger ones."""
     with torch.no_grad():
         alive = is_right(model(x), labels)
     found = []
@@ -165,8 +165,8 @@ def robust_accuracy(
     steps: int = 20,
     progress: Progress | None = None,
 ) -> RobustAccuracy:
-    """Certified accuracy of the exact equilibria of a trained model, and accuracy of the model as
-    it is under attack."""
+    """Certified accuracy of the exact equilibria of a trained model, and accuracy of the model
+    itself under attack."""
     if model.training:
         raise OptionError("The model is in training mode.", "Call model.eval() first.")
     if not radii or any(not r > 0 for r in radii):

@@ -1,4 +1,4 @@
-"""How far an output can be made to move: a lower bound of a Lipschitz constant, by attack."""
+"""How far an output can be made to move: a lower bound on a Lipschitz constant, by attack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stretch(
 
     In each round d becomes the direction that stretches most there (one step of the power method
     for the Jacobian) and x moves by `stride` in the direction in which the stretch grows. Every
-    ratio is one that exists, so none may exceed a Lipschitz constant, up to the accuracy of f over
+    ratio is attained, so none may exceed a Lipschitz constant, up to the accuracy of f divided by
     `size`: see `precise`.
 
     >>> A = torch.diag(torch.tensor([1.0, 3.0]))
@@ -56,9 +56,9 @@ def stretch(
 
 
 def precise(module: Module, *, tol: float = 1e-10, max_steps: int = 1000) -> Module:
-    """A copy in float64 and in evaluation whose equilibria are solved to `tol` and differentiated
-    exactly, so that small differences of its outputs can be trusted. Layers that are so many
-    unrolled steps stay what they are."""
+    """A copy in float64 and in evaluation mode whose equilibria are solved to `tol` and
+    differentiated exactly, so that small differences of its outputs can be trusted. Layers that are
+    a fixed number of unrolled steps stay as they are."""
     twin = copy.deepcopy(module).double().eval()
     for layer in equilibria(twin):
         if not layer.gradient.is_forward_pass:

@@ -1,8 +1,8 @@
-"""What a bound may be trusted for: the behaviour it was written with.
+"""What a bound may be trusted for: the behaviour it was written for.
 
 A class that inherits a bound but computes something else is not bounded by it, and neither is a
 module whose forward pass was changed on the instance or by a hook. None of that can be seen in a
-result, so everything is taken for unknown that is not seen to be as its bound expects it.
+result, so anything not verified to be as its bound expects counts as unknown.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Regularizer, ("smoothness",)),
     (EquilibriumMap, ("bounds",)),
 )
-# Classes of which no bound is asked but that of their parts: they must be themselves.
+# Classes bounded only through their parts: subclasses are not trusted.
 _ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
-# What a class may define without doing anything else than its parent.
+# What a class may define without computing anything different from its parent.
 _HARMLESS = {"__init__", "extra_repr", "__repr__", "zeros", "gates"}
 _BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Sigmoid, Softplus, ELU)
 
 
 def distrusted(module: nn.Module) -> str | None:
-    """Why nothing is known of what `module` or a part of it computes; None if nothing stands in the
-    way of its bounds."""
+    """Why nothing is known about what `module` or a part of it computes; None if nothing stands in
+    the way of its bounds."""
     for part in module.modules():
         found = _changed(part) or _inherited(part)
         if found is not None:
@@ -55,8 +55,8 @@ def distrusted(module: nn.Module) -> str | None:
 
 
 def unaltered(module: nn.Module, *kinds: type) -> bool:
-    """Whether this very module, whatever its parts, is exactly of one of these classes and computes
-    what they do."""
+    """Whether this module itself, whatever its parts, is exactly of one of these classes and
+    computes what they do."""
     return type(module) in kinds and _changed(module) is None
 
 
@@ -68,7 +68,7 @@ def brings(thing: object, bound: str, behaviour: str) -> bool:
 
 def refuted(map: EquilibriumMap) -> str | None:
     """What contradicts the premises of a map's bounds as it is now: weights that are not finite, or
-    an activation that is no prox."""
+    an activation that is not a prox."""
     for tensor in (*map.parameters(), *map.buffers()):
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             return "weights that are not finite"
@@ -76,7 +76,7 @@ def refuted(map: EquilibriumMap) -> str | None:
 
 
 def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
-    """The activations that are known to be a prox by a sample alone, and its size."""
+    """The activations known to be a prox only by a sample, and its size."""
     found = {}
     for penalty in _penalties(map):
         if type(penalty) not in _BY_FORMULA:
@@ -98,11 +98,11 @@ def _not_a_prox(penalty: Penalty) -> str | None:
         return None
     if not slopes.elementwise:
         return f"{name} is not elementwise"
-    return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, and is no prox"
+    return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, so it is not a prox"
 
 
 def _slopes_of(penalty: Penalty) -> Slopes:
-    """Sampled from the activation as it is now, for ours too: a slope that was changed by hand
+    """Slopes sampled from the activation as it is now, even for ours: a slope changed by hand
     shows."""
     weight = next((t for t in (*penalty.parameters(), *penalty.buffers())), None)
     device = "cpu" if weight is None else weight.device
@@ -132,7 +132,7 @@ def _changed(module: nn.Module) -> str | None:
 
 
 def _hooks_everywhere() -> bool:
-    """Whether torch calls something around every module."""
+    """Whether torch has hooks on every module."""
     shared = nn.modules.module
     return bool(shared._global_forward_hooks or shared._global_forward_pre_hooks)
 
@@ -144,7 +144,7 @@ def _inherited(module: nn.Module) -> str | None:
             return f"{name} is not {kind.__name__}, and nothing bounds what it does"
     for kind, bounds in _BOUNDS:
         if isinstance(module, kind):
-            # What is defined below the bound, outside of this library, the bound knows nothing of.
+            # The bound knows nothing about methods defined below it, outside this library.
             newest = min(_age(module, bound) for bound in bounds)
             for cls in type(module).__mro__[:newest]:
                 changed = [n for n, v in vars(cls).items() if _does(v) and n not in _HARMLESS]
@@ -158,6 +158,6 @@ def _does(attribute: object) -> bool:
 
 
 def _age(thing: object, method: str) -> int:
-    """How far up among its classes a method is defined."""
+    """How far up the class hierarchy a method is defined."""
     lineage = type(thing).__mro__
     return next((i for i, cls in enumerate(lineage) if method in vars(cls)), len(lineage))

@@ -29,7 +29,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """The model with the averaged weights, for a while."""
+        """The model with the averaged weights, temporarily."""
         own = {name: value.detach().clone() for name, value in model.state_dict().items()}
         model.load_state_dict(self.values)
         try:

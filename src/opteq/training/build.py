@@ -20,7 +20,7 @@ from opteq.training.recipe import ModelSettings, Recipe
 
 def build_model(recipe: Recipe, data: Data) -> Network:
     """The model with the classes and channels of the data, normalised by its training images, and
-    tried on one image, so that what does not fit is found before anything is written."""
+    tried on one image, so that a mismatch is found before anything is written."""
     task = task_of(recipe.model)
     if task != data.task:
         raise RecipeError(
@@ -37,23 +37,23 @@ def build_model(recipe: Recipe, data: Data) -> Network:
 
 
 def _refuse_too_large(recipe: Recipe, data: Data) -> None:
-    """Weights that do not fit into memory would end in a process that the system kills."""
+    """Refuse weights that do not fit into memory: the system would kill the process."""
     with torch.device("meta"):
         model = shaped_model(recipe.model, len(data.classes), data.shape[0])
     needed = 4 * sum(value.numel() for value in model.state_dict().values())
     if not hasattr(os, "sysconf"):
         return
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory / 4:  # weights, gradients, momentum, and what is computed
+    if needed > memory / 4:  # weights, gradients, momentum and activations
         raise RecipeError(
-            f"{recipe.model.name} with these options has {needed / 1e9:,.0f} GB of weights, and "
-            f"this machine {memory / 1e9:,.0f} GB of memory.",
+            f"{recipe.model.name} with these options has {needed / 1e9:,.0f} GB of weights, but "
+            f"this machine has {memory / 1e9:,.0f} GB of memory.",
             "Lower model.options.",
         )
 
 
 def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
-    """A registered model for so many classes and channels."""
+    """A registered model for this many classes and channels."""
     known = options_of(settings.name)
     for name, found in (("classes", classes), ("in_channels", channels)):
         if settings.options.get(name, found) != found:
@@ -91,7 +91,7 @@ def _try(model: Network, recipe: Recipe, data: Data) -> None:
 
 
 def task_of(settings: ModelSettings) -> str:
-    """What a model is for."""
+    """The task of a model."""
     options = {**entry(settings.name).options, **settings.options}
     return options.get("task", "classification")
 
@@ -102,7 +102,7 @@ def tolerances(model: torch.nn.Module) -> list[float]:
 
 
 def set_tolerances(model: torch.nn.Module, values: Sequence[float] | float | None) -> None:
-    """Let equilibria be solved to these tolerances, or all to one; None changes nothing."""
+    """Set the tolerance of each equilibrium, or one for all; None changes nothing."""
     layers = equilibria(model)
     if values is None:
         return

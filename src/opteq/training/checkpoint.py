@@ -33,7 +33,7 @@ def save_checkpoint(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """safetensors refuses tensors that share memory."""
+    """Copy tensors that share memory, which safetensors refuses."""
     seen: set[int] = set()
     result = {}
     for name, tensor in tensors.items():
@@ -56,7 +56,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise RunError(f"{path} is damaged or no checkpoint ({reason}).", damaged) from None
+        raise RunError(f"{path} is damaged or not a checkpoint ({reason}).", damaged) from None
     if _META not in metadata:
         raise RunError(f"{path} is not a checkpoint of opteq.", "Give a file that opteq wrote.")
     if metadata.get(_DIGEST) != _digest(tensors, metadata[_META]):
@@ -69,12 +69,12 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise RunError(f"{path} has facts that cannot be read.", damaged)
     if facts.get("format") != FORMAT:
         raise RunError(
-            f"{path} has format {facts.get('format')}, this version of opteq reads {FORMAT}.",
+            f"{path} has format {facts.get('format')}; this version of opteq reads {FORMAT}.",
             "Use the version of opteq that wrote it (see environment.json), or train again.",
         )
     wrong = next((key for key, check in _FACTS.items() if not check(facts.get(key))), None)
     if wrong is not None:
-        raise RunError(f"{path} does not say what it should of {wrong!r}.", damaged)
+        raise RunError(f"{path} does not say what it should about {wrong!r}.", damaged)
     return tensors, facts
 
 
@@ -96,7 +96,7 @@ def _is_records(value: object) -> bool:
     )
 
 
-# What every checkpoint says: a file with a right digest may have been written by anyone.
+# What every checkpoint must say: anyone may have written a file with a correct digest.
 _FACTS: dict[str, Callable[[Any], bool]] = {
     "model": lambda v: isinstance(v, dict) and isinstance(v.get("name"), str),
     "classes": lambda v: _is_texts(v) and bool(v),
@@ -118,7 +118,7 @@ def _digest(tensors: dict[str, Tensor], text: str) -> str:
 
 
 def pack_model(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict under the names that a checkpoint has."""
+    """A state dict under the names that a checkpoint uses."""
     return {f"model/{name}": value for name, value in values.items()}
 
 
@@ -128,8 +128,8 @@ def unpack(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def require_fitting(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
-    """Refuse weights that are not those of `model`, which may be one of shapes alone: before memory
-    is taken for what a checkpoint says of itself."""
+    """Refuse weights that do not fit `model`, which may be on the meta device, before memory is
+    taken for what a checkpoint says about itself."""
     values, free = unpack("model/", tensors), ("pixel_mean", "pixel_std")
     expected = {name: value.shape for name, value in model.state_dict().items()}
     wrong = sorted(set(expected) ^ set(values)) or [
@@ -159,14 +159,14 @@ def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None
 
 
 def require_resumable(facts: dict[str, Any], path: Path) -> None:
-    """Refuse a checkpoint that training cannot go on from."""
-    facts.setdefault("optimizer", facts.get("optimiser"))  # The name it had once.
+    """Refuse a checkpoint that training cannot resume from."""
+    facts.setdefault("optimizer", facts.get("optimiser"))  # Its former name.
     kinds = {"optimizer": dict, "sums": (list, type(None)), "seconds": (int, float), "updates": int}
     for key, kind in {**kinds, "skipped": list}.items():
         if key not in facts or not isinstance(facts[key], kind):
             raise RunError(
-                f"{path} lacks what training needs to go on ({key}).",
-                "It is no last checkpoint, or was edited: start a new run.",
+                f"{path} lacks what training needs to resume ({key}).",
+                "It is not a last checkpoint, or was edited: start a new run.",
             )
 
 
@@ -174,7 +174,7 @@ def require_same_data(facts: dict[str, Any], data: Data, path: Path) -> None:
     """Refuse images other than those a checkpoint was trained on."""
     if facts.get("data", fingerprint(data)) != fingerprint(data):
         raise RunError(
-            f"{path} was trained on other images than {data.name} has here.",
+            f"{path} was trained on images other than those {data.name} has here.",
             "Use the data the run was made with (--data-dir), or start a new run.",
         )
 
@@ -182,7 +182,7 @@ def require_same_data(facts: dict[str, Any], data: Data, path: Path) -> None:
 def pack_optimizer(
     optimizer: torch.optim.Optimizer, model: Network
 ) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
-    """The tensors and the numbers that an optimizer remembers of each parameter."""
+    """The tensors and the numbers that an optimizer keeps for each parameter."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, dict[str, Any]] = {}
@@ -204,13 +204,13 @@ def load_optimizer(
 ) -> None:
     """The reverse of `pack_optimizer`."""
     parameters = dict(model.named_parameters())
-    known = unpack("optimizer/", tensors) | unpack("optimiser/", tensors)  # The name it had once.
+    known = unpack("optimizer/", tensors) | unpack("optimiser/", tensors)  # Its former name.
     for name, tensor in known.items():
         key, _, parameter = name.partition("/")
         target = parameters.get(parameter)
         if target is None or (tensor.ndim and tensor.shape != target.shape):
             raise RunError(
-                f"The optimizer's state of {parameter!r} does not fit the model.",
+                f"The optimizer's state for {parameter!r} does not fit the model.",
                 "The checkpoint was edited: start a new run.",
             )
         # Step counters stay on the CPU.

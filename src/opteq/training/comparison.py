@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def report(self) -> Path:
-        """The page."""
+        """The report page."""
         return self.output / "report.html"
 
     def table(self) -> Table:
@@ -77,7 +77,7 @@ class Comparison:
 
 COMPARISON_NOTE = (
     "Test figures of the last epoch, mean +- standard deviation over seeds. Time is that of the "
-    "fastest training epoch, relative to the first row; solver steps are those of the test."
+    "fastest training epoch, relative to the first row; solver steps are from the test."
 )
 _HEADER = (
     "recipe",
@@ -124,7 +124,7 @@ def run_comparison(
     announce: Callable[[str], None],
     report: Report | None = None,
 ) -> Comparison | None:
-    """Train what is not trained yet; None if the user stopped it. Seeds go in the outer loop, so
+    """Train what is not trained yet; None if the user stopped it. Seeds are the outer loop, so
     that recipes are measured under the same conditions."""
     names = [recipe.name for recipe in recipes]
     if len(set(names)) != len(names):

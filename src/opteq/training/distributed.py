@@ -14,7 +14,7 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or not distributed.is_initialized():
             return super().forward(input)
-        # Statistics of half precision would be lost in the sums.
+        # In half precision the sums would lose the statistics.
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         count = torch.tensor([float(x.numel() / x.shape[1])], device=x.device)
         distributed.all_reduce(count)

@@ -41,7 +41,7 @@ class RunFolder:
         return self.path / REPORT
 
     def tidy(self) -> None:
-        """Remove what a save that was killed has left behind."""
+        """Remove what a killed save has left behind."""
         for name in _OURS:
             for path in self.path.glob(f".{name}.*"):
                 path.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ class RunFolder:
             return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError):
             raise RunError(
-                f"{path} cannot be read.", "Resume the run: it is written anew."
+                f"{path} cannot be read.", "Resume the run: it will be written anew."
             ) from None
 
     def write_metrics(self, records: list[dict[str, Any]]) -> None:
@@ -82,9 +82,9 @@ class RunFolder:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the folder of a run, so that no other process trains in it. The system lets it go with
-    the process, however that ends. Where there are no such locks, as on Windows, nothing is
-    held."""
+    """Hold the folder of a run, so that no other process trains in it. The system releases it
+    when the process ends, however that happens. Where there are no such locks, as on Windows,
+    nothing is held."""
     try:
         import fcntl
     except ImportError:
@@ -101,7 +101,7 @@ def locked(path: Path) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"{path} is in use by another process that trains in it.",
+                f"{path} is in use by another process, which is training in it.",
                 "Wait for it, stop it, or give another --run-dir.",
             ) from None
         except OSError:
@@ -112,8 +112,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path, *, numbered: bool = False) -> Path:
-    """Make the folder of a new run, with the first number that is free if `numbered`. Of several
-    processes that want a name, one gets it."""
+    """Make the folder of a new run, with the first free number if `numbered`. Only one of
+    several processes that want a name gets it."""
     number = 1
     while True:
         target = path if number == 1 else path.with_name(f"{path.name}-{number}")
@@ -132,7 +132,7 @@ def make_folder(path: Path, *, numbered: bool = False) -> Path:
 
 
 def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
-    """Write what is known of a run before it starts into its folder, which must be locked."""
+    """Write what is known about a run before it starts into its folder, which must be locked."""
     refuse_taken(path, force=force)
     for name in _OURS:
         (path / name).unlink(missing_ok=True)
@@ -148,7 +148,7 @@ def refuse_taken(path: Path, *, force: bool) -> None:
         if not force:
             raise RunError(
                 f"{path} exists already.",
-                "Give another --run-dir, go on with --resume, or replace it with --force.",
+                "Give another --run-dir, continue with --resume, or replace it with --force.",
             )
         if not path.is_dir() or not (path / RECIPE).is_file():
             raise RunError(
@@ -163,6 +163,6 @@ def latest_run(parent: Path, name: str) -> Path:
     found = [p for p in parent.glob("*") if own.fullmatch(p.name) and (p / RECIPE).is_file()]
     if not found:
         raise RunError(
-            f"There is no run of {name} in {parent} to go on with.", "Give its folder: --run-dir."
+            f"There is no run of {name} in {parent} to continue.", "Give its folder: --run-dir."
         )
     return max(found, key=lambda p: (p / RECIPE).stat().st_mtime)

@@ -1,4 +1,4 @@
-"""Whether a training has levelled off. A model that is still learning is no fair opponent."""
+"""Whether a training has levelled off. A model that is still learning is not a fair opponent."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 STILL_RISING = 0.01
-"""A gain of more than this share in the last fifth of a training is not level."""
+"""A training that gains more than this share in its last fifth has not levelled off."""
 
 
 def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
-    """By how much accuracy still rose in the last fifth of the epochs, and in the last epoch at
-    least: on test images where they were tested at both ends, on training images otherwise. For
-    segmentation the mean intersection over union counts. None for a training too short to tell.
+    """How much accuracy still rose in the last fifth of the epochs, at least one epoch: on test
+    images if both ends were tested, otherwise on training images. For segmentation the mean
+    intersection over union counts. None for a training too short to tell.
 
     >>> records = [{"epoch": n, "train": {"accuracy": 1 - 0.5**n}} for n in range(1, 11)]
     >>> round(last_fifth_gain(records), 4)
@@ -33,5 +33,5 @@ def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
 
 
 def left_warm_up(warmup_epochs: float, records: Sequence[dict[str, Any]]) -> bool:
-    """Whether the training went on after its learning rate had reached its full height."""
+    """Whether the training continued after its learning rate had reached its full height."""
     return not warmup_epochs or (bool(records) and records[-1]["epoch"] > warmup_epochs)

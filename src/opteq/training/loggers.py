@@ -39,8 +39,8 @@ class TensorBoard(Progress):
 
 
 class WeightsAndBiases(Progress):
-    """The same to wandb, in the project "opteq" unless WANDB_PROJECT says otherwise. A run that is
-    resumed goes on in the same place."""
+    """The same scalars in wandb, in the project "opteq" unless WANDB_PROJECT says otherwise. A
+    resumed run continues in the same place."""
 
     package = "wandb"
 
@@ -67,7 +67,7 @@ class WeightsAndBiases(Progress):
 
 
 class Several(Progress):
-    """Tells all of them."""
+    """Passes every call on to all its parts."""
 
     def __init__(self, *parts: Progress) -> None:
         self.parts = parts
@@ -93,7 +93,7 @@ _LOGGERS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
 def require_loggers(names: list[str]) -> None:
-    """Refuse names that are not known and packages that are not installed."""
+    """Refuse unknown names and packages that are not installed."""
     for name in names:
         if name not in _LOGGERS:
             raise UnknownOptionError(f"There is no logger {name!r}.", nearest(name, _LOGGERS))

@@ -50,7 +50,7 @@ class TrainingResult(NamedTuple):
 
 class Trainer:
     """Trains the model of a recipe. Everything random in a step follows from the seed, the step and
-    the process, so that a run that was interrupted goes on bit for bit as if it had not been."""
+    the process, so that an interrupted run continues, bit for bit, as if it had not stopped."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether every step is taken."""
+        """Whether every step has been taken."""
         return self.state.step >= self.total_steps
 
     def resume(self) -> None:
-        """Go on where the run's last checkpoint was written; from the start if there is none."""
+        """Continue from the run's last checkpoint, or from the start if there is none."""
         self.saver.resume(self.state)
 
     def train(self) -> TrainingResult:
@@ -104,7 +104,7 @@ class Trainer:
         clock, refresh = Clock(60 * self.settings.checkpoint_minutes), Clock(0.2)
         finished = True
         with stop_requested() as stop, warnings.catch_warnings():
-            # The share of unconverged samples is shown all the time.
+            # The share of unconverged samples is always shown.
             warnings.simplefilter("ignore", NotConvergedWarning)
             try:
                 while finished and not self.finished:
@@ -134,7 +134,7 @@ class Trainer:
         for x, labels in self._training_batches(epoch, offset):
             if self.state.step >= last:
                 break
-            # A batch of which no file can be decoded is passed over, and counts all the same:
+            # A batch in which no file can be decoded is skipped but still counted:
             # everything random follows from the step.
             if self.recipe.data.undecodable == "stop" or not self._any(len(x) == 0):
                 self._train_step(x, labels, meter)
@@ -203,7 +203,7 @@ class Trainer:
             attack = Attack(chosen.epsilon, steps=chosen.steps, step_size=chosen.step_size)
             x = projected_gradient(cast(Network, self.model), x, labels, attack)
         self.state.optimizer.zero_grad()
-        # Fabric brings its precision to forward() alone, and on one device to nothing else.
+        # On one device Fabric applies its precision to forward() alone, not to marked methods.
         with self.fabric.autocast():
             output = self.model.run(x)
         fit, loss = self.objective(output, labels)
@@ -251,7 +251,7 @@ class Trainer:
 
     @contextmanager
     def _for_evaluation(self) -> Iterator[None]:
-        """Averaged weights if there are any, and the tolerance of evaluation."""
+        """Averaged weights if there are any, and the evaluation tolerance."""
         network, average = self.state.network, self.state.average
         averaged = nullcontext() if average is None else average.applied(network)
         before = tolerances(network)
@@ -263,7 +263,7 @@ class Trainer:
                 set_tolerances(network, before)
 
     def _any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether `here` is true in any process."""
         if self.fabric.world_size == 1:
             return here
         return float(self._total(torch.tensor(float(here), device=self.fabric.device))) > 0

@@ -24,12 +24,12 @@ _FIELDS = (
 
 
 def mean_residual(total: float, count: float) -> float:
-    """Over the samples that have one; of none that is finite, NaN and not 0."""
+    """Over the samples with a finite residual; NaN, not 0, if there are none."""
     return total / count if count else math.nan
 
 
 class Meter:
-    """Loss, accuracy and how the equilibria went."""
+    """Loss, accuracy and how the equilibria were reached."""
 
     def __init__(self, device: torch.device, sums: list[float] | None = None) -> None:
         values = [0.0] * len(_FIELDS) if sums is None else sums
@@ -65,7 +65,7 @@ class Meter:
         self.sums += torch.stack([value.to(self.sums) for value in row])
 
     def figures(self) -> dict[str, float]:
-        """Means so far; the one place where the device is waited for."""
+        """Means so far; the one place that waits for the device."""
         values = dict(zip(_FIELDS, self.sums.tolist(), strict=True))
         labels, solves = max(values["labels"], 1.0), values["solves"]
         found = {"loss": values["loss"] / labels, "accuracy": values["correct"] / labels}

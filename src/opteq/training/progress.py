@@ -1,4 +1,4 @@
-"""What a training run tells while it goes on."""
+"""What a training run reports along the way."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Progress:
     """Called by the loop; this one shows nothing."""
 
     def begin(self, title: str, epochs: int, steps_per_epoch: int) -> None:
-        """Training starts or goes on."""
+        """Training starts or resumes."""
 
     def step(self, epoch: int, step: int, figures: dict[str, float]) -> None:
-        """So many steps of an epoch are done."""
+        """`step` steps of an epoch are done."""
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch is done."""
@@ -86,7 +86,7 @@ def progress_for(console: Console) -> Progress:
 
 
 def epoch_line(record: dict[str, Any], epochs: int) -> str:
-    """What is told of a finished epoch."""
+    """The line that reports a finished epoch."""
     parts = [f"epoch {record['epoch']:>3}/{epochs}", f"train {short(record['train'])}"]
     if "test" in record:
         parts.append(f"test {short(record['test'])}")
@@ -113,13 +113,13 @@ def short(figures: dict[str, Any]) -> str:
 
 
 def new_console(*, stderr: bool = False) -> Console:
-    """Text as it is: names of folders and classes may hold what rich would take for markup, and
-    lines are for pipes as much as for terminals."""
+    """A console that prints text as it is: names of folders and classes may hold what rich would
+    take for markup, and lines are for pipes as much as for terminals."""
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 class Clock:
-    """True when some time has passed since it was last true."""
+    """Rings when some time has passed since it last rang."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.last = seconds, time.monotonic()

@@ -23,7 +23,7 @@ class ModelSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """How weights move."""
+    """How weights are updated."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     learning_rate: Positive = 0.1
@@ -33,7 +33,7 @@ class OptimizerSettings(Settings):
 
 
 class ScheduleSettings(Settings):
-    """How the learning rate changes: step (times `factor` at `milestones`, or `every` so many
+    """How the learning rate changes: step (times `factor` at `milestones`, or every `every`
     epochs), cosine to zero, or poly, (1 - progress)^power. All may warm up linearly."""
 
     name: Literal["constant", "step", "cosine", "poly"] = "constant"
@@ -54,8 +54,8 @@ class LossSettings(Settings):
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     margin: NotNegative = 0.0
-    """Taken from the logit of the true class before the cross-entropy, so that it has to lead by as
-    much: for models that are certified."""
+    """Subtracted from the logit of the true class before the cross-entropy, so that it has to lead
+    by that much: for certified models."""
     jacobian: NotNegative = 0.0
     """Weight of an estimate of |J|_F^2 at the equilibria."""
     regularizer: Any = None
@@ -67,7 +67,7 @@ class LossSettings(Settings):
 
 
 class AdversarialSettings(Settings):
-    """Training on images that projected gradient ascent has made worse."""
+    """Training on images that projected gradient ascent has made harder."""
 
     steps: Annotated[int, Field(ge=1, le=1000)] = 3
     epsilon: Positive = 8 / 255
@@ -76,7 +76,7 @@ class AdversarialSettings(Settings):
 
 
 class SolveSettings(Settings):
-    """How exactly equilibria are solved; by default as the model has it."""
+    """How exactly equilibria are solved; by default as in the model."""
 
     tolerance: Positive | None = None
     final_tolerance: Positive | None = None
@@ -89,16 +89,16 @@ class TrainSettings(Settings):
 
     epochs: Annotated[int, Field(ge=1)] = 10
     steps: Annotated[int, Field(ge=1)] | None = None
-    """Stop after so many steps, whatever the epoch."""
+    """Stop after this many steps, whatever the epoch."""
     batch_size: Annotated[int, Field(ge=1)] = 128
-    """Of all devices together."""
+    """Over all devices together."""
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     loss: LossSettings = LossSettings()
     clip: Positive | None = None
     """Largest norm of the gradient."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Decay of an average of the weights, which is then what is evaluated."""
+    """Decay of an average of the weights, which is then evaluated in their place."""
     adversarial: AdversarialSettings | None = None
     solve: SolveSettings = SolveSettings()
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
@@ -124,7 +124,7 @@ class Recipe(Settings):
     summary: str = ""
     reference: Reference | None = None
     chosen: tuple[str, ...] = ()
-    """What the paper leaves open, and what stands here."""
+    """What the paper leaves open, and what was chosen here."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     model: ModelSettings
     data: DataSettings
@@ -137,8 +137,8 @@ class Recipe(Settings):
         """Runs are put into a folder of this name."""
         if not re.fullmatch(r"[\w][\w .+,=@()-]{0,119}", value) or value.endswith((" ", ".")):
             raise ValueError(
-                "a name has up to 120 letters, digits and - _ + , = @ ( ), and begins with one of "
-                "the first two"
+                "a name has up to 120 letters, digits and - _ + , = @ ( ), and begins with a "
+                "letter or digit"
             )
         return value
 

@@ -63,7 +63,7 @@ def _find(source: str | Path) -> Path:
 
 def _read_whole(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A recipe with what it `extends`: a file beside it, a protocol or another recipe by name. What
-    a recipe says of itself (its name, summary, reference and choices) is not handed on."""
+    a recipe says about itself (its name, summary, reference and choices) is not inherited."""
     values = _read(path)
     parent = values.pop("extends", None)
     if parent is None:
@@ -91,7 +91,7 @@ def _parent(path: Path, name: str) -> Path:
 
 
 _OF_ITS_OWN = ("name", "summary", "reference", "chosen")
-# Keys that had another name once: (group, old, new).
+# Keys that were renamed: (group, old, new).
 _RENAMED = (("train", "optimiser", "optimizer"),)
 _TOLD: set[tuple[str, str]] = set()
 
@@ -109,13 +109,13 @@ def _rename(values: dict[str, Any]) -> None:
             if (group, old) not in _TOLD:
                 _TOLD.add((group, old))
                 warnings.warn(
-                    f"{group}.{old} is called {group}.{new} now; the old name still works.",
+                    f"{group}.{old} is now called {group}.{new}; the old name still works.",
                     RenamedWarning,
                     stacklevel=3,
                 )
 
 
-# PyYAML lets through what dates, numbers and deep nesting raise.
+# PyYAML does not catch what dates, numbers and deep nesting raise.
 _NOT_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, AttributeError)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: its last state, to go on from, and its best weights.
+"""Checkpoints of a training: its last state, to resume from, and its best weights.
 
 The best is written before the last: if the run is killed between the two files, the epoch is
 trained again from the last one, to the same weights.
@@ -34,7 +34,7 @@ from opteq.training.recipe import Recipe
 
 @dataclass
 class TrainingState:
-    """Everything that a training goes on from."""
+    """Everything needed to resume a training."""
 
     network: Network
     optimizer: torch.optim.Optimizer
@@ -45,14 +45,14 @@ class TrainingState:
     skipped: Skipped = field(default_factory=Skipped)
     """Files that could not be decoded."""
     sums: list[float] | None = None
-    """What an epoch that was interrupted had summed up."""
+    """The sums of an interrupted epoch."""
     seconds: float = 0.0
-    """How long it had taken."""
+    """How long the interrupted epoch had taken."""
 
 
 class Saver:
-    """Writes the state of a training into its run folder, and reads it back. Of several processes
-    one `writes`."""
+    """Writes the state of a training into its run folder, and reads it back. Only one of several
+    processes `writes`."""
 
     def __init__(self, run: RunFolder | None, recipe: Recipe, data: Data, *, writes: bool) -> None:
         self.run, self.recipe, self.data, self.writes = run, recipe, data, writes
@@ -77,8 +77,8 @@ class Saver:
         save_checkpoint(self.run.last, tensors, facts)
 
     def keep_best(self, state: TrainingState, *, finished: bool) -> None:
-        """The weights of the epoch that did best on the images kept back; where none are kept
-        back, choosing would be choosing on the test images, so those of the last epoch."""
+        """Keep the weights of the epoch that did best on the held-out images. If none are held
+        out, keep those of the last epoch: any other choice would be made on the test images."""
         score = self._score(state.records[-1])
         if score <= self.best:
             return
@@ -94,7 +94,7 @@ class Saver:
             self.run.write_metrics(state.records)
 
     def resume(self, state: TrainingState) -> None:
-        """Go on where the last checkpoint was written; from the start if there is none."""
+        """Continue from the last checkpoint, or from the start if there is none."""
         assert self.run is not None
         if self.writes:
             self.run.tidy()
@@ -105,7 +105,7 @@ class Saver:
         require_same_data(facts, self.data, self.run.last)
         if facts["classes"] != list(self.data.classes):
             raise RunError(
-                f"{self.run.last} was trained on other classes than {self.data.name} has.",
+                f"{self.run.last} was trained on classes other than those of {self.data.name}.",
                 "Use the data the run was made with.",
             )
         load_weights(state.network, tensors, self.run.last)
@@ -113,9 +113,9 @@ class Saver:
         averaged = unpack("average/", tensors)
         if bool(averaged) != (state.average is not None):
             raise RunError(
-                f"{self.run.last} was trained {'with' if averaged else 'without'} train.ema, and "
-                "its recipe says otherwise now.",
-                "Undo the change of recipe.yaml, or start a new run.",
+                f"{self.run.last} was trained {'with' if averaged else 'without'} train.ema, but "
+                "its recipe now says otherwise.",
+                "Undo the change to recipe.yaml, or start a new run.",
             )
         if state.average is not None:
             state.average.load(averaged, facts["updates"])
@@ -147,8 +147,8 @@ class Saver:
         return record["validation"]["accuracy"] if "validation" in record else float("-inf")
 
     def _best_is_there(self) -> bool:
-        """Whether the best checkpoint has the weights of the best epoch; or of one that was tested
-        after the last checkpoint, and will be again."""
+        """Whether the best checkpoint has the weights of the best epoch, or of one that was tested
+        after the last checkpoint and will be tested again."""
         assert self.run is not None
         try:
             facts = load_checkpoint(self.run.best)[1]
@@ -158,13 +158,13 @@ class Saver:
         return bool(scores) and scores[-1] == max(scores) >= self.best
 
     def _replace_best(self, state: TrainingState, *, finished: bool) -> None:
-        """The best checkpoint is missing, damaged or of another epoch: if the last epoch was the
-        best, its weights are here. Otherwise they are lost, and the best is what follows."""
+        """Replace a best checkpoint that is missing, damaged or of another epoch. The weights of
+        the last epoch are at hand; those of any other are lost, and the choice starts anew."""
         assert self.run is not None
         lost = self._score(state.records[-1]) < self.best or state.sums is not None
         if lost:
             warnings.warn(
-                f"{self.run.best} is missing, damaged or not that of the best epoch, whose weights "
+                f"{self.run.best} is missing, damaged or not from the best epoch, whose weights "
                 "are kept nowhere else. The best epoch is chosen anew from here on.",
                 DataWarning,
                 stacklevel=2,

@@ -40,7 +40,7 @@ def _factor(
 
 
 def tolerance(settings: SolveSettings, step: int, total_steps: int) -> float | None:
-    """The solver's tolerance at a step; None leaves the model's own."""
+    """The solver's tolerance at a step; None keeps the model's own."""
     if settings.tolerance is None or settings.final_tolerance is None:
         return settings.tolerance
     progress = step / max(1, total_steps - 1)

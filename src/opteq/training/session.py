@@ -31,7 +31,7 @@ class Machines:
     nodes: int = 1
 
     def fabric(self, recipe: Recipe) -> Fabric:
-        """Processes on these machines, launched."""
+        """Launch the processes on these machines."""
         count = self.devices
         if count == "auto" and self.accelerator in ("auto", "cpu"):
             # On CPUs "auto" is one process with all its threads.
@@ -68,9 +68,9 @@ def train(
     loggers: Sequence[str] = (),
     report: Report | None = None,
 ) -> tuple[RunFolder, TrainingResult]:
-    """Train a recipe into a run folder, or if that is taken and `numbered`, into the first that is
-    free with a number. Everything is checked before the folder is made, and it is locked while it
-    is trained in. `report` is called with the folder and the data when the training is finished."""
+    """Train a recipe into a run folder; if that is taken and `numbered`, into the first free one
+    with a number. Everything is checked before the folder is made, and it is locked during
+    training. `report` is called with the folder and the data when the training is finished."""
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     data = load_data(recipe.data, data_dir) if data is None else data

@@ -15,14 +15,14 @@ def recipe_folder() -> Path:
 
 
 def recipe_paths() -> dict[str, Path]:
-    """Each recipe that comes with the library, by name. Protocols, which recipes extend, are none
-    themselves."""
+    """Each recipe that comes with the library, by name. Protocols, which recipes extend, are
+    not recipes themselves."""
     found = recipe_folder().glob("*/*.yaml")
     return {path.stem: path for path in sorted(found) if path.parent.name != _PROTOCOLS}
 
 
 def protocol_paths() -> dict[str, Path]:
-    """Data and training of the papers and of laptops, by name, for recipes to extend."""
+    """Data and training settings of the papers and for laptops, by name, for recipes to extend."""
     return {path.stem: path for path in sorted((recipe_folder() / _PROTOCOLS).glob("*.yaml"))}
 
 

@@ -20,7 +20,7 @@ from opteq.training.meter import mean_residual
 
 @dataclass
 class Tally:
-    """Sums over images from which all figures follow. Two tallies add up."""
+    """Sums over images from which all figures follow; they add up over processes."""
 
     confusion: Tensor
     """(classes, classes): rows are true classes, columns predictions."""
@@ -47,7 +47,7 @@ class Tally:
         every, true = logits.movedim(1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
         known = true != VOID if labels.ndim > 1 else torch.ones_like(true, dtype=torch.bool)
         every, true = every[known].double().cpu(), true[known].cpu()
-        # What is not a number predicts nothing: it counts for a class that it is not.
+        # NaN logits predict nothing: they count as a wrong class.
         known = ~every.isnan().any(1)
         predicted = torch.where(known, every.argmax(1), (true + 1) % count)
         self.loss += float(functional.cross_entropy(every, true, reduction="sum"))
@@ -67,7 +67,7 @@ class Tally:
             self.failures.update(status.name.lower() for status in bad)
 
     def figures(self) -> dict[str, Any]:
-        """What people want to know."""
+        """The figures that follow from the sums."""
         diagonal = self.confusion.diagonal()
         truth, guesses = self.confusion.sum(1), self.confusion.sum(0)
         union = truth + guesses - diagonal
@@ -90,7 +90,7 @@ class Tally:
         return found
 
     def numbers(self) -> Tensor:
-        """As one tensor, to be added up over processes."""
+        """The sums as one tensor, to be added up over processes."""
         bad = float(sum(self.failures.values()))
         rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
         rest += [self.among_five, self.measured]

@@ -1,4 +1,4 @@
-"""What is proved about a trained model, and its certified accuracy beside what attacks leave."""
+"""What is proved about a trained model, and its certified accuracy beside that under attack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opteq.theory.model_propositions import margin_gap, propositions_of, proposi
 from opteq.theory.robustness import RobustAccuracy, robust_accuracy
 from opteq.workflow.train import Run
 
-# Images at which the papers' propositions are looked at.
+# Images on which the papers' propositions are evaluated.
 _FEW = 200
 
 
@@ -32,12 +32,12 @@ class Certification:
     robust: RobustAccuracy
     title: str
     folder: Path
-    """Where table and picture are."""
+    """Where the table and the picture are."""
 
     def __str__(self) -> str:
         parts = [str(self.certificate)]
         if self.propositions is not None:
-            parts.append(f"The papers' own bounds for it\n{self.propositions.markdown()}")
+            parts.append(f"The papers' own bounds for this model\n{self.propositions.markdown()}")
         return "\n\n".join([*parts, f"{self.title}\n{robust_text(self.robust)}"])
 
     def _repr_markdown_(self) -> str:
@@ -58,7 +58,7 @@ def certify(
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
     """Certificate of a run, and its accuracy on `limit` test images within `radii` (2-norm, pixels
-    in [0, 1]): certified, and under attacks of so many `steps`."""
+    in [0, 1]): certified, and under attacks of `steps` steps."""
     path = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)

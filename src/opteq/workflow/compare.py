@@ -26,8 +26,8 @@ def compare(
     **changes: Any,
 ) -> Comparison:
     """Train recipes with several seeds each: one table, one page in `output`. `changes` are made to
-    all recipes, group by group. Finished runs in the folder are not trained again, so a comparison
-    that was stopped goes on when it is started again."""
+    all recipes, group by group. Finished runs in the folder are not trained again, so a stopped
+    comparison continues when it is started again."""
     console = new_console()
     found = run_comparison(
         [load_recipe(recipe, changes=changes) for recipe in recipes],
@@ -39,6 +39,6 @@ def compare(
         report=write_report,
     )
     if found is None:
-        raise StoppedError("The comparison was stopped and saved.", "Start it again to go on.")
+        raise StoppedError("The comparison was stopped and saved.", "Start it again to continue.")
     write_comparison(found)
     return found

@@ -31,7 +31,7 @@ def evaluate(
 ) -> Evaluation:
     """Test a run on the test images of its recipe, or a model of your own on `data`: the name of a
     dataset, or images. Suites: accuracy, calibration, corruption, attack, saliency, convergence,
-    efficiency. Pictures of a run are written to RUN/evaluate; those of a model are in the answer.
+    efficiency. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
     """
     folder = None if data_dir is None else Path(data_dir)
     if isinstance(run_or_model, Network):
@@ -54,7 +54,7 @@ def evaluate(
 def _images(data: Data | str | None, data_dir: Path | None) -> Data:
     if data is None:
         raise OptionError(
-            "A model does not know what to be tested on.", 'Give data="digits", or images.'
+            "A model comes without data to test it on.", 'Give data="digits", or images.'
         )
     return load_data(DataSettings(name=data), data_dir) if isinstance(data, str) else data
 

@@ -1,4 +1,4 @@
-"""Classify images of one's own."""
+"""Classify your own images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opteq.workflow.train import Run
 def predict(
     run: str | Path | Run | Network, images: Sequence[str | Path], *, top: int = 3
 ) -> dict[Path, Prediction]:
-    """The likeliest classes of image files. A file that is no image is an error; see
+    """The likeliest classes of image files. A file that is not an image is an error; see
     `opteq.evaluation.predict.predict_files` for answers file by file."""
     found = {}
     for path, answer in each_prediction(run, images, top=top):
@@ -28,7 +28,7 @@ def predict(
 def each_prediction(
     run: str | Path | Run | Network, images: Sequence[str | Path], *, top: int = 3
 ) -> Iterator[tuple[Path, Prediction | DataError]]:
-    """The same one by one, with the error of a file in place of its answer."""
+    """Predictions one by one, with a file's error in place of its answer."""
     model = run.model if isinstance(run, Run) else run
     model = model if isinstance(model, Network) else load(model)
     return predict_files(model, [Path(image) for image in images], top=top)

@@ -27,9 +27,9 @@ def reproduce(
     quiet: bool = False,
     command: str | None = None,
 ) -> Reproduction:
-    """A table or figure of the papers; its page is written to `output`. What is there already is
-    used again, so one that was stopped goes on when it is started again. The page says by which
-    `command` it was made."""
+    """A table or figure of the papers; its page is written to `output`. Results already there are
+    reused, so a stopped experiment continues when it is started again. The page names the
+    `command` that made it."""
     plan = planned(
         name,
         scale=scale,
@@ -63,7 +63,7 @@ def planned(
     limit: int | None,
     overrides: Sequence[str],
 ) -> Plan:
-    """How an experiment is to be run; every recipe of it is checked."""
+    """The plan for an experiment; all its recipes are checked."""
     plan = Plan(
         name,
         "paper" if one_of("scale", scale, ("tiny", "paper")) == "paper" else "tiny",

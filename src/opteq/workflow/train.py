@@ -25,7 +25,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True)
 class Run:
-    """A training, finished or stopped."""
+    """A training run, finished or stopped."""
 
     folder: RunFolder
     records: list[dict[str, Any]]
@@ -47,11 +47,11 @@ class Run:
         """What the last test found."""
         tests = [record["test"] for record in self.records if "test" in record]
         if not tests:
-            raise RunError(f"{self.path} was not tested yet.", "Resume it.")
+            raise RunError(f"{self.path} has not been tested yet.", "Resume it.")
         return tests[-1]
 
     def headline(self) -> str:
-        """The last test in a line."""
+        """The last test in one line."""
         test = self.test
         words = [f"test accuracy {100 * test['accuracy']:.2f}%", f"loss {test['loss']:.4f}"]
         if "mean_iou" in test:
@@ -89,9 +89,9 @@ def train(
     checkpoints, metrics and report.html.
 
     `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`; `data` is
-    such a group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if
-    taken. `resume` goes on with `run_dir`, or with the newest run of the recipe. A line is printed
-    for each epoch (on a terminal, a bar) unless `quiet`.
+    one such group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if
+    taken. `resume` continues the run in `run_dir`, or the newest run of the recipe. A line is
+    printed for each epoch (on a terminal, a bar) unless `quiet`.
     """
     if isinstance(data, Mapping):
         changes, data = {**changes, "data": data}, None
@@ -107,7 +107,7 @@ def train(
         other = recipe is not None and run_dir is not None and _name_of(name) != settings.name
         if changes or other:
             raise OptionError(
-                f"{folder} goes on with its own recipe, so none can be given with resume.",
+                f"{folder} continues with its own recipe, so none can be given with resume.",
                 "Leave out the recipe and its changes, or start a new run.",
             )
     else:

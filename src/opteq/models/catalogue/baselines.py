@@ -1,4 +1,4 @@
-"""What the papers compare with."""
+"""The baselines that the papers compare with."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _RESNETS = (
             "task": "segmentation",
             "dilated": True,
         },
-        summary="ResNet-50 with dilated last stages and an FCN head, 19 classes of pixels",
+        summary="ResNet-50 with dilated last stages and an FCN head, 19 pixel classes",
         paper=FCN,
         input_shape=(3, 512, 1024),
         chosen=("Output stride 8 by dilation, without auxiliary loss.",),
@@ -107,8 +107,8 @@ _RESNETS = (
 )
 
 _MDEQ_CHOSEN = (
-    "One residual block a scale, five times wider inside, group norm in 4 groups, weights of the "
-    "cell started small.",
+    "One residual block per scale, five times wider inside, group norm in 4 groups, cell weights "
+    "initialised small.",
     "No weight normalisation and no dropout inside the cell.",
 )
 _MDEQS = (
@@ -121,9 +121,9 @@ _MDEQS = (
         table="2",
         chosen=(
             *_MDEQ_CHOSEN,
-            "The paper prints 170K for its small model. Of that the blocks of two scales with 24 "
-            "channels make 2 * 2 * 9 * 24 * 120 = 104K; stem, fusion and head are not described to "
-            "the layer.",
+            "The paper prints 170K for its small model. Of these, the blocks of two scales with "
+            "24 channels have 2 * 2 * 9 * 24 * 120 = 104K; stem, fusion and head are not described "
+            "layer by layer.",
         ),
     ),
     Entry(
@@ -140,8 +140,8 @@ _MDEQS = (
         table="2",
         chosen=(
             *_MDEQ_CHOSEN,
-            "The papers print 10M and 11M. Blocks make 18 * 5 * (32^2 + 64^2 + 128^2 + 256^2) = "
-            "7.8M; stem, fusion and head are not described to the layer.",
+            "The papers print 10M and 11M. Blocks have 18 * 5 * (32^2 + 64^2 + 128^2 + 256^2) = "
+            "7.8M; stem, fusion and head are not described layer by layer.",
         ),
     ),
     Entry(

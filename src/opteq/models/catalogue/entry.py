@@ -1,4 +1,4 @@
-"""What is known of a named model."""
+"""What is known about a named model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Entry:
     builder: str
     """`module:function` inside `opteq.models`."""
     options: dict[str, Any]
-    """Arguments of the builder; a caller may override each."""
+    """Arguments of the builder; a caller may override any of them."""
     summary: str
     paper: str
     table: str = ""
@@ -26,4 +26,4 @@ class Entry:
     reported_parameters: int | None = None
     """The paper's count."""
     chosen: tuple[str, ...] = ()
-    """What the paper leaves open, and what stands here."""
+    """What the paper leaves open, and what was chosen here."""

@@ -13,7 +13,7 @@ _WIDTHS = "W and U are 3x3 convolutions between the state and the middle channel
 _GAMMA = "gamma = 0.2 / mean patch distance; the paper's minimum is unstable across seeds."
 _OTHER = (
     "Spectral norm bounds; the paper's weight normalisation does not give |W| < 1 "
-    '(normalization="weight_norm" has it).',
+    '(normalization="weight_norm" selects it).',
     "Batch norm between the equilibrium and the head.",
 )
 _SIZES = {
@@ -75,7 +75,7 @@ def _kerdeq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry
         paper=KERDEQ,
         table=table,
         input_shape=(3, side, side),
-        chosen=(STEM, _WIDTHS, *_OTHER, "The paper prints no count; shapes are those of GEQ."),
+        chosen=(STEM, _WIDTHS, *_OTHER, "The paper prints no count; the shapes are GEQ's."),
     )
 
 
@@ -110,7 +110,7 @@ ENTRIES = (
             "task": "segmentation",
             "reductions": 1,
         },
-        summary="GEQ with two branches for small road scenes, 11 classes of pixels",
+        summary="GEQ with two branches for small road scenes, 11 pixel classes",
         paper=GEQ,
         input_shape=(3, 24, 32),
     ),

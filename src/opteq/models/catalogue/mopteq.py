@@ -52,8 +52,8 @@ def _mopteq(
 
 
 _IMAGES = (
-    "Images of 256x256, brought to 64x64 by two strided convolutions in the stem, as the paper "
-    "says; channels chosen so that the count with them is the paper's.",
+    "Images of 256x256, brought to 64x64 by two strided convolutions in the stem, as in the "
+    "paper; channels chosen to match the paper's count.",
 )
 
 ENTRIES = (

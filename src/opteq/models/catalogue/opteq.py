@@ -14,12 +14,12 @@ _DEEP = (
     "Solves start at zero; the equilibrium is unique, so the start does not matter.",
 )
 _IMAGENET = (
-    "Units have W and U of the printed depthwise-separable shapes, the head its two 1x1 "
+    "Units have W and U of the printed depthwise-separable shapes; the head has its two 1x1 "
     "convolutions and a linear layer to 1000 classes; biases and batch norm as usual.",
-    "The printed sizes do not follow from the printed shapes, so the count is left as it comes. "
-    "Two stages of {extractor} that end at 28x28x512 have {two}; the paper's {printed} is what "
-    "three stages have ({three}). W and U of all units have {units}; it prints {units_paper}.",
-    "Decorrelation inside the map, weight 0.001, with which solves converge; it prints none.",
+    "The printed sizes do not follow from the printed shapes, so the count is left as it is. "
+    "Two stages of {extractor} that end at 28x28x512 have {two}; the paper's {printed} corresponds "
+    "to three stages ({three}). W and U of all units have {units}; it prints {units_paper}.",
+    "Decorrelation inside the map, weight 0.001, for which solves converge; the paper prints none.",
 )
 
 
@@ -100,13 +100,13 @@ ENTRIES = (
             "task": "segmentation",
             "reductions": 3,
         },
-        summary="deep OptEq with three unit layers and an FCN head, 19 classes of pixels",
+        summary="deep OptEq with three unit layers and an FCN head, 19 pixel classes",
         paper=OPTEQ,
         table="10",
         input_shape=(3, 512, 1024),
         chosen=(
             "State of 256 channels at an eighth of the image, three strided convolutions in front; "
-            "the paper gives the widths of the units only.",
+            "the paper gives only the widths of the units.",
         ),
     ),
     Entry(
@@ -119,7 +119,7 @@ ENTRIES = (
             "task": "segmentation",
             "reductions": 1,
         },
-        summary="deep OptEq for small road scenes, 11 classes of pixels",
+        summary="deep OptEq for small road scenes, 11 pixel classes",
         paper=OPTEQ,
         input_shape=(3, 24, 32),
     ),

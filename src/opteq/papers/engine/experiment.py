@@ -5,9 +5,9 @@ An experiment is declared as data and small functions; `reproduction` does the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from opteq.data.dataset import Data
 from opteq.exhibits import Dots, Picture
@@ -18,6 +18,8 @@ from opteq.training.folder import RunFolder
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
 
+Scale = Literal["tiny", "paper"]
+
 
 @dataclass(frozen=True)
 class Tiny:
@@ -25,6 +27,17 @@ class Tiny:
     each family for each data set."""
 
     family: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the model."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the recipe, by dotted key."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A recipe at the papers' scale, with settings changed."""
+
+    recipe: str
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the model."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -40,18 +53,36 @@ APPLIED_ONCE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One contender: how it is made at each scale (None: not there), and what was published."""
+    """One contender: how it is made at each scale (None: it is not there), and what was
+    published."""
 
     label: str
     tiny: Tiny | None = None
-    paper: str | None = None
-    """A recipe."""
+    paper: str | Paper | None = None
+    """A recipe, or one with changes."""
     published: Mapping[str, float] = field(default_factory=dict)
     """What the paper prints of it beside the figure that the recipe reports."""
     control: bool = False
     """Not in the paper."""
     like: str | None = None
     """For a row of the small scale alone: the recipe whose published figure stands beside it."""
+    role: str = ""
+    """What it is to claims and pictures, at either scale; by default its label."""
+    group: str = ""
+    """The data set, in tables of several at the papers' scale: claims are judged in each."""
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe at the papers' scale."""
+        return self.paper.recipe if isinstance(self.paper, Paper) else self.paper
+
+    def exists(self, scale: Scale) -> bool:
+        """Whether the row is there at a scale."""
+        return (self.tiny if scale == "tiny" else self.paper) is not None
+
+    def title(self, scale: Scale) -> str:
+        """As it stands in a table; no two rows of a scale have the same."""
+        return f"{self.group}, {self.label}" if scale == "paper" and self.group else self.label
 
 
 @dataclass(frozen=True)
@@ -122,13 +153,15 @@ class Experiment:
     steps: int | None = None
     """Training steps, where little has to be learnt: speed and memory need no accuracy."""
 
-    def at(self, scale: str) -> list[Row]:
+    def at(self, scale: Scale) -> list[Row]:
         """The rows that exist at a scale."""
-        return [row for row in self.rows if (row.tiny if scale == "tiny" else row.paper)]
+        return [row for row in self.rows if row.exists(scale)]
 
     def published(self, row: Row) -> dict[str, float]:
         """What the papers print of a row: its recipe's reference, and what stands in the row."""
-        source, found = row.paper or row.like, dict(row.published)
+        source, found = row.recipe or row.like, dict(row.published)
+        if isinstance(row.paper, Paper) and (row.paper.options or row.paper.settings):
+            return found  # A variant, of which the recipe's figure is not that.
         if source is not None and self.reported_as is not None and not row.control:
             reference = load_recipe(source).reference
             if reference is not None and reference.accuracy is not None:
@@ -136,14 +169,14 @@ class Experiment:
         return found
 
 
-def dots(experiment: Experiment, results: Results, rows: Sequence[Row], title: str) -> Dots:
-    """The default picture: the first figure of every row and seed."""
+def dots(experiment: Experiment, results: Results, rows: Mapping[str, Row], title: str) -> Dots:
+    """The default picture: the first figure of every row and seed. `rows` are by their titles."""
     column = experiment.columns[0]
     values = {
-        row.label: [column.shown(v) for v in results.each(row.label, column.key)]
-        for row in rows
-        if results.has(row.label, column.key)
+        name: [column.shown(v) for v in results.each(name, column.key)]
+        for name in rows
+        if results.has(name, column.key)
     }
-    every = {row.label: experiment.published(row) for row in rows}
-    published = {label: found[column.key] for label, found in every.items() if column.key in found}
+    every = {name: experiment.published(row) for name, row in rows.items()}
+    published = {name: found[column.key] for name, found in every.items() if column.key in found}
     return Dots(title, column.title, values, published)

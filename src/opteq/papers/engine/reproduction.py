@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
@@ -16,9 +16,18 @@ from opteq.data.settings import DataSettings
 from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedError
 from opteq.exhibits import Picture, Table
 from opteq.files import write_atomically
-from opteq.papers.engine.experiment import LEVEL, Column, Experiment, Row, Trained, dots
+from opteq.papers.engine.experiment import (
+    LEVEL,
+    Column,
+    Experiment,
+    Paper,
+    Row,
+    Scale,
+    Trained,
+    dots,
+)
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results, Values
-from opteq.papers.engine.small_scale import has_family, tiny_recipe
+from opteq.papers.engine.small_scale import changed_recipe, has_family, tiny_recipe
 from opteq.papers.engine.verdicts import Verdict
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
@@ -26,10 +35,7 @@ from opteq.training.levelling import last_fifth_gain, left_warm_up
 from opteq.training.load import load
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
-from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
-
-Scale = Literal["tiny", "paper"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ class Reproduction:
 
 
 def recipes_of(experiment: Experiment, plan: Plan) -> dict[str, Recipe]:
-    """The recipe of each row at this scale; all are checked before anything is trained."""
+    """The recipe of each row at this scale, by title; all are checked before anything is
+    trained."""
     data = plan.data or experiment.data
     if plan.scale == "paper" and plan.data is not None:
         raise OptionError("--data chooses data at the small scale.", "Leave it out.")
@@ -89,11 +96,14 @@ def recipes_of(experiment: Experiment, plan: Plan) -> dict[str, Recipe]:
         overrides = [f"train.steps={experiment.steps}", *overrides]
     found = {}
     for row in experiment.at(plan.scale):
+        title = row.title(plan.scale)
         if plan.scale == "paper":
-            assert row.paper is not None
-            found[row.label] = load_recipe(row.paper, overrides)
+            variant = row.paper if isinstance(row.paper, Paper) else Paper(str(row.paper))
+            found[title] = changed_recipe(
+                variant.recipe, {}, variant.options, variant.settings, overrides
+            )
         elif row.tiny is not None and has_family(data, row.tiny.family):
-            found[row.label] = tiny_recipe(row.tiny, data, experiment.settings, overrides)
+            found[title] = tiny_recipe(row.tiny, data, experiment.settings, overrides)
     return found
 
 
@@ -113,35 +123,52 @@ def reproduce(
             "Choose another scale, or other data.",
         )
     loaded: dict[DataSettings, Data] = {}
-    values: dict[str, list[Values]] = {label: [] for label in recipes}
+    values: dict[str, list[Values]] = {title: [] for title in recipes}
     total = plan.seeds * len(recipes)
     for seed in range(plan.seeds):
-        for i, (label, recipe) in enumerate(recipes.items()):
+        for i, (title, recipe) in enumerate(recipes.items()):
             seeded = recipe.model_copy(update={"seed": seed})
             if seeded.data not in loaded:
                 loaded[seeded.data] = load_data(seeded.data, plan.data_dir)
-            place = f"[{plan.id}, {seed * len(recipes) + i + 1} of {total}: {label}, seed {seed}]"
+            place = f"[{plan.id}, {seed * len(recipes) + i + 1} of {total}: {title}, seed {seed}]"
             data = loaded[seeded.data]
 
             def tell(text: str, place: str = place) -> None:
                 announce(f"{place} {text}")
 
             measured = _one(experiment, plan, seeded, data, tell, progress)
-            values[label].append(measured | _level(run_folder(plan.output, seeded), seeded))
+            values[title].append(measured | _level(run_folder(plan.output, seeded), seeded))
     results = Results(values)
-    rows = [row for row in experiment.rows if row.label in recipes]
+    rows = {row.title(plan.scale): row for row in experiment.at(plan.scale)}
+    rows = {title: row for title, row in rows.items() if title in recipes}
+    parts = _groups(rows, results, plan.scale)
     return Reproduction(
         plan,
         _table(experiment, rows, results),
-        [
-            (claim.text, claim.judged(results, learning=experiment.steps is None))
-            for claim in experiment.claims
-        ],
-        _pictures(experiment, rows, results, plan),
+        _verdicts(experiment, parts),
+        _pictures(experiment, rows, results, parts, plan),
         _protocol(plan, list(recipes.values()), loaded),
         experiment.note,
-        [row.label for row in experiment.rows if row.label not in recipes],
+        [row.label for row in experiment.rows if row.title(plan.scale) not in recipes],
     )
+
+
+def _groups(rows: dict[str, Row], results: Results, scale: Scale) -> dict[str, Results]:
+    """The rows of each data set, by what they are; the small scale has one."""
+    names: dict[str, dict[str, str]] = {}
+    for title, row in rows.items():
+        group = row.group if scale == "paper" else ""
+        names.setdefault(group, {})[title] = row.role or row.label
+    return {group: results.renamed(mapping) for group, mapping in names.items()}
+
+
+def _verdicts(experiment: Experiment, parts: dict[str, Results]) -> list[tuple[str, Verdict]]:
+    learning = experiment.steps is None
+    return [
+        (f"{group}: {claim.text}" if group else claim.text, claim.judged(part, learning=learning))
+        for group, part in parts.items()
+        for claim in experiment.claims
+    ]
 
 
 def run_folder(output: Path, recipe: Recipe) -> RunFolder:
@@ -221,19 +248,19 @@ def _train(
     return run
 
 
-def _table(experiment: Experiment, rows: Sequence[Row], results: Results) -> Table:
+def _table(experiment: Experiment, rows: dict[str, Row], results: Results) -> Table:
     every = experiment.columns if experiment.steps else (*experiment.columns, LEVEL)
-    columns = [c for c in every if any(results.has(r.label, c.key) for r in rows)]
-    known = {row.label: experiment.published(row) for row in experiment.rows}
+    columns = [c for c in every if any(results.has(title, c.key) for title in rows)]
+    known = {title: experiment.published(row) for title, row in rows.items()}
     published = [
         c for c in experiment.columns if any(c.key in figures for figures in known.values())
     ]
     header = ["", *(c.title for c in columns), *(f"paper: {c.title}" for c in published)]
     lines = []
-    for row in rows:
-        cells = [f"{row.label} (control)" if row.control else row.label]
-        cells += [_cell(results, row.label, column) for column in columns]
-        cells += [_published(known[row.label], column) for column in published]
+    for title, row in rows.items():
+        cells = [f"{title} (control)" if row.control else title]
+        cells += [_cell(results, title, column) for column in columns]
+        cells += [_published(known[title], column) for column in published]
         lines.append(cells)
     return Table("", tuple(header), lines)
 
@@ -253,11 +280,19 @@ def _published(figures: dict[str, float], column: Column) -> str:
 
 
 def _pictures(
-    experiment: Experiment, rows: Sequence[Row], results: Results, plan: Plan
+    experiment: Experiment,
+    rows: dict[str, Row],
+    results: Results,
+    parts: dict[str, Results],
+    plan: Plan,
 ) -> dict[str, Picture]:
-    if experiment.pictures is not None:
-        return experiment.pictures(results)
-    return {experiment.columns[0].key: dots(experiment, results, rows, plan.id)}
+    if experiment.pictures is None:
+        return {experiment.columns[0].key: dots(experiment, results, rows, plan.id)}
+    found = {}
+    for group, part in parts.items():
+        prefix = f"{re.sub(r'[^a-z0-9]+', '', group.lower())}-" if group else ""
+        found |= {f"{prefix}{key}": one for key, one in experiment.pictures(part).items()}
+    return found
 
 
 def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, Data]) -> str:

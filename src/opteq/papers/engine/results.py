@@ -21,6 +21,10 @@ class Results:
         self.asked: set[tuple[str, str]] = set()
         """Rows and figures that were asked for."""
 
+    def renamed(self, names: dict[str, str]) -> Results:
+        """Some of the rows under other names: {label: name}."""
+        return Results({name: self.values[label] for label, name in names.items()})
+
     def each(self, label: str, key: str) -> list[float]:
         """A figure, one for each seed; empty where a row has none."""
         self.asked.add((label, key))

@@ -54,14 +54,24 @@ def has_family(data: str, family: str) -> bool:
 def tiny_recipe(tiny: Tiny, data: str, common: Mapping[str, Any], more: list[str]) -> Recipe:
     """The recipe of a row: its family's, then what all rows share, then its own, then the user's
     changes."""
-    changes: dict[str, Any] = {}
-    if data == "cifar100":
-        changes["data.name"] = "cifar100"
+    changes: dict[str, Any] = {"data.name": "cifar100"} if data == "cifar100" else {}
     changes |= dict(common)
-    changes |= {f"model.options.{key}": value for key, value in tiny.options.items()}
-    changes |= dict(tiny.settings)
+    return changed_recipe(FAMILIES[data][tiny.family], changes, tiny.options, tiny.settings, more)
+
+
+def changed_recipe(
+    name: str,
+    common: Mapping[str, Any],
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    more: list[str],
+) -> Recipe:
+    """A recipe with settings by dotted key, options of its model, and the user's changes."""
+    changes = dict(common)
+    changes |= {f"model.options.{key}": value for key, value in options.items()}
+    changes |= dict(settings)
     lines = [f"{key}={_text(value)}" for key, value in changes.items()]
-    return load_recipe(FAMILIES[data][tiny.family], [*lines, *more])
+    return load_recipe(name, [*lines, *more])
 
 
 def _text(value: Any) -> str:
