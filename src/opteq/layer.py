@@ -184,11 +184,11 @@ def _refuse_uncertified(map: EquilibriumMap, solver: Solver, gradient: GradientR
     if not math.isfinite(factor):
         return
     finding = f"With these norm bounds the map may stretch distances by {factor:.4g}"
-    anyway = "(allow_uncertified=True tries all the same.)"
+    anyway = "(allow_uncertified=True tries anyway.)"
     splitting = map.splitting_converges and solver.splits
     if not splitting and not solver.certified(curvature):
         if largest(curvature.high) < 1:
-            remedy = "The problem is convex even so: use ForwardBackward()."
+            remedy = "The problem is still convex: use ForwardBackward()."
         else:
             remedy = (
                 "No solver is certain to work: lower norm_bound, below 1 for a linear kernel, "

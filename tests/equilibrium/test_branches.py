@@ -12,6 +12,7 @@ from opteq.gradient import Implicit, OneStep, Unrolled
 from opteq.operators import AveragePool, Conv2d, Dense
 from opteq.problem import HeritageDiversity, Independent
 from opteq.solve import Anderson, Picard, Status
+from opteq.states import as_tuple
 
 SIDES = (8, 4, 2)
 EXACT = Anderson(tol=1e-12, max_steps=500)
@@ -237,3 +238,40 @@ def test_perturbed_sweep_is_algorithm_2():
         delta = eps * branch.injection.adjoint(y).sign()
         states[i] = branch.operator.adjoint(y)
         torch.testing.assert_close(found[i], states[i])
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_diversity_pushes_nearly_as_hard_as_the_sign_whatever_the_size_of_features(size):
+    """And solves converge, and training statistics are those of evaluation."""
+    torch.manual_seed(0)
+    branches = [
+        Branch(Conv2d(8, 6, norm_bound=0.95), Conv2d(4, 6, norm_bound=None), channels=6)
+        for _ in range(3)
+    ]
+    coupling = HeritageDiversity(0.02)
+    layer = opteq.Equilibrium(Branches(branches, coupling=coupling), solver=Anderson(tol=1e-6))
+    features = size * torch.randn(16, 4, 8, 8)
+    layer.train()
+    for _ in range(3):
+        layer(features)
+    assert int(known(coupling.products).batches) == 3
+    solution = layer.eval().solve(features)
+    assert bool(solution.converged.all())
+    ratio = solution.diagnostics["diversity over heritage"]
+    sign = solution.diagnostics["with the sign"]
+    assert bool((sign > 0.01).all())
+    assert bool((ratio > sign / 2).all())
+    assert bool((ratio <= sign * 1.001).all())
+    # An absolute temperature is right for one size alone.
+    blunt = HeritageDiversity(0.02, temperature=1.0, relative=False)
+    push, _ = blunt.push_over_pull(as_tuple(solution.state))
+    assert bool((push < sign / 2).all()) == (size < 1)
+
+
+def test_two_passes_before_a_backward_pass_keep_their_own_temperature():
+    torch.manual_seed(0)
+    branches = [Branch(Conv2d(4, 4), Conv2d(2, 4), channels=4) for _ in range(2)]
+    layer = opteq.Equilibrium(Branches(branches, coupling=HeritageDiversity(0.05)))
+    small, large = (layer(s * torch.randn(4, 2, 6, 6)) for s in (0.1, 10.0))
+    torch.stack([part.square().sum() for part in (*small, *large)]).sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in layer.parameters() if p.grad is not None)

@@ -205,7 +205,7 @@ def test_paper_scale_has_a_recipe_for_every_published_row(tmp_path):
     """Rows with a published figure exist at the papers' scale, or are the small form of such."""
     checked = 0
     for name, one in EXPERIMENTS.items():
-        recipes = [row.paper for row in one.at("paper")]
+        recipes = [known(row.recipe) for row in one.at("paper")]
         assert set(recipes) <= set(list_recipes()), name
         if name.startswith("ours") or name in ("geq-f4",):
             continue
@@ -221,7 +221,7 @@ def test_a_published_figure_stands_in_one_place():
     shown = 0
     for name, one in EXPERIMENTS.items():
         for row in one.at("paper"):
-            reference = load_recipe(known(row.paper)).reference
+            reference = load_recipe(known(row.recipe)).reference
             figure = None if reference is None else reference.accuracy
             if one.reported_as is None or figure is None or row.control:
                 continue

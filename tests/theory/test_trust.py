@@ -524,8 +524,8 @@ class Negative(Gaussian):
 
 
 class Pushing(HeritageDiversity):
-    def _push(self, z, other):
-        return -9 * super()._push(z, other)
+    def _slope(self, M):
+        return -9 * super()._slope(M)
 
 
 class Steep(SquaredNorm):

@@ -62,6 +62,10 @@ class BoundMap(ABC):
         """The hidden objective for each sample, if the map has one."""
         return None
 
+    def diagnostics(self, z: State) -> dict[str, Tensor]:
+        """What else is worth knowing about a state, one number per sample under each name."""
+        return {}
+
     def gates(self, z: State) -> Tensor | None:
         """The gates of the hidden problem at z, if it has any: GEQ's attention."""
         return None

@@ -21,6 +21,7 @@ from opteq.penalties import NonNegative
 from opteq.problem import Penalty
 from opteq.problem.coupling import Coupling, HeritageDiversity, Slopes
 from opteq.problem.curvature import Curvature
+from opteq.problem.statistics import statistics_are_moving
 from opteq.states import State, as_tuple, per_sample_sum
 
 
@@ -90,8 +91,17 @@ class Branches(EquilibriumMap):
         injections = [branch.inject(features) for branch in frozen]
         for branch, injection in zip(frozen, injections, strict=True):
             require_image(branch.operator, injection, "The injection of a branch")
+        if self.training and statistics_are_moving():
+            self._observe(frozen, injections)
         perturbation = self.perturbation if self.training else 0.0
-        return BoundBranches(frozen, injections, self.coupling, self.order, perturbation)
+        return BoundBranches(frozen, injections, self.coupling.frozen(), self.order, perturbation)
+
+    @torch.no_grad()
+    def _observe(self, branches: list[Branch], injections: list[Tensor]) -> None:
+        """Show the coupling the states after one application to 0."""
+        pairs = zip(branches, injections, strict=True)
+        first = (branch.operator.adjoint(branch.penalty.prox(u)) for branch, u in pairs)
+        self.coupling.observe(tuple(first))
 
     def curvature(self) -> Curvature:
         """In the norm of the largest branch, in which a sweep contracts in either order."""
@@ -224,6 +234,13 @@ class BoundBranches(BoundMap):
             branch.operator.adjoint(y) for branch, y in zip(self.branches, activations, strict=True)
         )
         return total - self.coupling.energy(states)
+
+    def diagnostics(self, z: State) -> dict[str, Tensor]:
+        coupling = self.coupling
+        if not isinstance(coupling, HeritageDiversity) or not coupling.weight:
+            return {}
+        push, sign = coupling.push_over_pull(as_tuple(z))
+        return {"diversity over heritage": push, "with the sign": sign}
 
     def reconstructed_perturbation(self, z: State, size: float) -> tuple[Tensor, ...]:
         """size * sign(U_i'y_i) for each branch: the change of the features within a box that raises

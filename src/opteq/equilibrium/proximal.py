@@ -135,6 +135,13 @@ class BoundProximal(Splitting):
     def objective(self, z: State) -> Tensor:
         return self.problem.objective(cast(Tensor, z))
 
+    def diagnostics(self, z: State) -> dict[str, Tensor]:
+        gates = self.gates(z)
+        if gates is None:
+            return {}
+        each = gates.reshape(len(gates), -1)
+        return {"mean gate": each.mean(1), "largest gate": each.amax(1)}
+
     def gates(self, z: State) -> Tensor | None:
         return self.problem.similarity.gates(cast(Tensor, z))
 

@@ -168,7 +168,9 @@ def solving(subject: Subject) -> Findings:
                 objective[label] = Series(steps[:-1], [max(v, 1e-12) for v in one.above_end[:-1]])
     axis = "evaluations of the map"
     pictures: dict[str, Picture] = {
-        "residual": Curves("Median over 64 images", axis, "relative residual", series, log_y=True)
+        "residual": Curves(
+            f"Median over {len(x)} images", axis, "relative residual", series, log_y=True
+        )
     }
     if objective:
         pictures["objective"] = Curves(

@@ -28,8 +28,8 @@ class Phantom(GradientRule):
         w = damping (I + M' + ... + M'^(steps - 1)) g,     M = (1 - damping) I + damping J
 
     of one application: steps - 1 products with J', and one derivative in weights and input. An
-    approximation of the implicit gradient whose error shrinks like the contraction factor to the
-    power `steps`; it is wrong where the map is not a contraction.
+    approximation of the implicit gradient whose error shrinks like the contraction factor of the
+    damped map to the power `steps`; it is wrong where the map is not a contraction.
     """
 
     steps: int = 5

@@ -6,7 +6,7 @@ from typing import Literal
 
 from opteq.equilibrium import Branch, Branches
 from opteq.errors import OptionError
-from opteq.gradient import GradientRule, OneStep
+from opteq.gradient import GradientRule, Implicit
 from opteq.layer import Equilibrium
 from opteq.models.bodies import Single
 from opteq.models.bounded import refuse_to_certify
@@ -70,7 +70,7 @@ def mopteq(
         if coupling == "none"
         else HeritageDiversity(diversity_weight, diversity=diversity, heritage=heritage)
     )
-    gradient = OneStep() if gradient is None else gradient
+    gradient = Implicit() if gradient is None else gradient
     solver = gradient.solver_or(solver, Anderson(tol=1e-3, max_steps=30))
     layer = Equilibrium(
         Branches(branches, coupling=joined, perturbation=perturbation),

@@ -44,7 +44,7 @@ class Stem(nn.Sequential):
 
 
 class BoundedStem(nn.Sequential):
-    """Like `Stem`, with a Lipschitz constant of 1: `reductions` are strided convolutions."""
+    """Like `Stem`, with a Lipschitz constant of at most 1; `reductions` are strided."""
 
     def __init__(self, in_channels: int, channels: int, *, reductions: int = 0) -> None:
         if channels % 2:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional
 from opteq.errors import ShapeError
 from opteq.operators import AveragePool
 from opteq.options import one_of, positive, strict_options
+from opteq.problem.statistics import RunningStatistic
 from opteq.states import per_sample_sum
 
 States = tuple[Tensor, ...]
@@ -49,6 +51,13 @@ class Coupling(nn.Module, ABC):
     def pull(self, states: States, i: int) -> Tensor:
         """h_i, the gradient of E in the state of branch i."""
 
+    def observe(self, states: States) -> None:
+        """Take in the states of a training batch, for couplings that keep statistics of them."""
+
+    def frozen(self) -> Coupling:
+        """The coupling of one solve, whose statistics later batches do not move."""
+        return self
+
     @abstractmethod
     def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
         """Bounds for `count` branches whose states have these shapes; without shapes, for any."""
@@ -80,9 +89,14 @@ class HeritageDiversity(Coupling):
     area, to a larger one.
 
     The sign in the gradient of |.| makes the map jump and solves stall, so nothing is certified
-    about what they return; `diversity="smooth"`, the default, uses
-    temperature * log cosh(. / temperature) instead. "sign" is the paper's, "none" leaves the term
-    out. With `heritage=False` a branch sees itself in place of its neighbours.
+    about what they return; `diversity="smooth"`, the default, uses t log cosh(. / t) instead.
+    "sign" is the paper's, "none" leaves the term out. With `heritage=False` a branch sees itself in
+    place of its neighbours.
+
+    The temperature t is `temperature` times the root mean square of the products it acts on, a
+    running average over training batches, so that the term pushes nearly as hard as the sign
+    whatever the size of the features; with `relative=False` it is `temperature` itself.
+    Certificates hold for every temperature.
     """
 
     def __init__(
@@ -90,18 +104,19 @@ class HeritageDiversity(Coupling):
         weight: float = 0.01,
         *,
         diversity: Literal["smooth", "sign", "none"] = "smooth",
-        temperature: float = 1.0,
+        temperature: float = 0.3,
+        relative: bool = True,
         heritage: bool = True,
     ) -> None:
         super().__init__()
         self.weight = positive("weight", weight, allow_zero=True)
         self.diversity = one_of("diversity", diversity, ("smooth", "sign", "none"))
-        self.temperature = positive("temperature", temperature)
+        self.temperature: float | Tensor = positive("temperature", temperature)
+        self.products = RunningStatistic() if relative and diversity == "smooth" else None
         self.heritage = heritage
 
     def energy(self, states: States) -> Tensor:
-        count = len(states)
-        pairs = [(states[i], _fit(states[(i + 1) % count], states[i])) for i in range(count)]
+        pairs = self._pairs(states)
         if self.heritage:
             total = _total(per_sample_sum(z * other) / 2 for z, other in pairs)
         else:
@@ -111,12 +126,38 @@ class HeritageDiversity(Coupling):
         return total
 
     def pull(self, states: States, i: int) -> Tensor:
-        z, count = states[i], len(states)
-        neighbours = [_fit(states[(i + step) % count], z) for step in (1, -1)]
-        h = (neighbours[0] + neighbours[1]) / 2 if self.heritage else z
+        neighbours = self._neighbours(states, i)
+        h = self._heritage(states[i], neighbours)
         if self._diverse:
-            h = h - self.weight / 2 * sum(self._push(z, other) for other in neighbours)
+            h = h - self._diversity(states[i], neighbours, self._slope)
         return h
+
+    def frozen(self) -> HeritageDiversity:
+        if self.products is None:
+            return self
+        twin = copy.copy(self)
+        twin._modules = {"products": None}
+        twin.temperature = self._absolute_temperature()
+        return twin
+
+    def observe(self, states: States) -> None:
+        if self.products is None or not self._diverse:
+            return
+        found = [self._correlations(z, other) for z, other in self._pairs(states)]
+        squares = sum(M.double().square().sum() for M in found)
+        count = sum(M.numel() - M.shape[0] * M.shape[1] for M in found)
+        self.products.follow((torch.as_tensor(squares) / max(count, 1)).sqrt())
+
+    def push_over_pull(self, states: States) -> tuple[Tensor, Tensor]:
+        """How hard diversity pushes, beside heritage: |diversity| / |heritage| over all branches,
+        for each sample; and the same with the paper's sign."""
+        every = [(z, self._neighbours(states, i)) for i, z in enumerate(states)]
+        pull = _length([self._heritage(z, others) for z, others in every])
+        smooth, sign = (
+            _length([self._diversity(z, others, slope) for z, others in every])
+            for slope in (self._slope, torch.sign)
+        )
+        return smooth / pull, sign / pull
 
     def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
         """Resampling by r in each direction has norm 1/r. With t = tanh(M / temperature) or the
@@ -155,21 +196,50 @@ class HeritageDiversity(Coupling):
         M = self._correlations(z, other)
         if self.diversity == "sign":
             return M.abs().sum((1, 2))
-        x = M / self.temperature
+        t = self._absolute_temperature()
+        x = M / t
         # log cosh without overflow; 0 on the diagonal.
         log_cosh = x.abs() + functional.softplus(-2 * x.abs()) - math.log(2)
-        return self.temperature * log_cosh.sum((1, 2))
+        return t * log_cosh.sum((1, 2))
 
-    def _push(self, z: Tensor, other: Tensor) -> Tensor:
-        """The gradient of D in z: drives each channel away from the other channels of `other`."""
-        M = self._correlations(z, other)
-        weights = M.sign() if self.diversity == "sign" else torch.tanh(M / self.temperature)
-        return (weights.mT @ other.flatten(2)).view_as(z)
+    def _slope(self, M: Tensor) -> Tensor:
+        """Of |.|, or of what stands for it."""
+        return (
+            M.sign() if self.diversity == "sign" else torch.tanh(M / self._absolute_temperature())
+        )
+
+    def _absolute_temperature(self) -> float | Tensor:
+        if self.products is None:
+            return self.temperature
+        return self.temperature * self.products.running
+
+    def _pairs(self, states: States) -> list[tuple[Tensor, Tensor]]:
+        """Each branch with the next of the loop, brought to its scale."""
+        count = len(states)
+        return [(states[i], _fit(states[(i + 1) % count], states[i])) for i in range(count)]
+
+    def _neighbours(self, states: States, i: int) -> list[Tensor]:
+        return [_fit(states[(i + step) % len(states)], states[i]) for step in (1, -1)]
+
+    def _heritage(self, z: Tensor, neighbours: list[Tensor]) -> Tensor:
+        return (neighbours[0] + neighbours[1]) / 2 if self.heritage else z
+
+    def _diversity(
+        self, z: Tensor, neighbours: list[Tensor], slope: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """weight/2 times the gradient of D in z: drives each channel away from the other channels
+        of the neighbours."""
+        total = torch.zeros_like(z)
+        for other in neighbours:
+            push = slope(self._correlations(z, other)).mT @ other.flatten(2)
+            total = total + push.view_as(z)
+        return self.weight / 2 * total
 
     def extra_repr(self) -> str:
         return (
             f"weight={self.weight}, diversity={self.diversity!r}, "
-            f"temperature={self.temperature}, heritage={self.heritage}"
+            f"temperature={self.temperature}, relative={self.products is not None}, "
+            f"heritage={self.heritage}"
         )
 
 
@@ -195,6 +265,11 @@ def _fit(z: Tensor, target: Tensor) -> Tensor:
 def _resampling_norm(a: tuple[int, ...], b: tuple[int, ...]) -> float:
     """The norm of `_fit` between these shapes."""
     return min(a[-1], b[-1]) / max(a[-1], b[-1])
+
+
+def _length(parts: list[Tensor]) -> Tensor:
+    """Of all branches together, for each sample."""
+    return torch.stack([per_sample_sum(part.square()) for part in parts]).sum(0).sqrt()
 
 
 def _total(parts: Iterable[Tensor]) -> Tensor:

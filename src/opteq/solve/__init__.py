@@ -1,4 +1,4 @@
-"""Fixed points: one loop, four solvers, one answer."""
+"""Fixed points: one loop, many solvers, one kind of answer."""
 
 from opteq.solve.anderson import Anderson
 from opteq.solve.auto import Auto

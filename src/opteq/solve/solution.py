@@ -107,6 +107,12 @@ class Solution:
         """The gates of a Gaussian similarity at its equilibrium [GEQ]; None for other maps."""
         return None if self.map is None else self.map.gates(self.state)
 
+    @property
+    def diagnostics(self) -> dict[str, Tensor]:
+        """What the map says about the state, one number per sample under each name: GEQ's gates,
+        how hard MOptEq's diversity pushes beside heritage."""
+        return {} if self.map is None else self.map.diagnostics(self.state)
+
     def __str__(self) -> str:
         count = len(self.converged)
         if not count:

@@ -16,6 +16,7 @@ from opteq.data.dataset import Data, fingerprint
 from opteq.errors import RunError
 from opteq.files import write_atomically
 from opteq.models.network import Network
+from opteq.problem import HeritageDiversity
 
 FORMAT = 1
 _META, _DIGEST = "opteq", "digest"
@@ -127,10 +128,21 @@ def unpack(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
+def _with_temperatures(model: Network, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights from before MOptEq's temperature was relative to its products, when it was 1."""
+    known = dict(values)
+    for name, module in model.named_modules():
+        if isinstance(module, HeritageDiversity) and module.products is not None:
+            known.setdefault(f"{name}.products.running", torch.as_tensor(1 / module.temperature))
+            known.setdefault(f"{name}.products.batches", torch.tensor(1))
+    return known
+
+
 def require_fitting(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
     """Refuse weights that do not fit `model`, which may be on the meta device, before memory is
     taken for what a checkpoint says about itself."""
-    values, free = unpack("model/", tensors), ("pixel_mean", "pixel_std")
+    values = _with_temperatures(model, unpack("model/", tensors))
+    free = ("pixel_mean", "pixel_std")
     expected = {name: value.shape for name, value in model.state_dict().items()}
     wrong = sorted(set(expected) ^ set(values)) or [
         name for name, shape in expected.items() if name not in free and values[name].shape != shape
@@ -144,7 +156,7 @@ def require_fitting(model: Network, tensors: dict[str, Tensor], path: Path) -> N
 
 def load_weights(model: Network, tensors: dict[str, Tensor], path: Path) -> None:
     """Put the weights of a checkpoint into a model, or say why they do not fit."""
-    values = unpack("model/", tensors)
+    values = _with_temperatures(model, unpack("model/", tensors))
     for name in ("pixel_mean", "pixel_std"):
         if name in values:
             setattr(model, name, values[name].clone().to(getattr(model, name)))

@@ -23,7 +23,7 @@ class Objective:
         self.regularizer: Regularizer | None = None
         if settings.regularizer is not None:
             self.regularizer = regularizer_from(settings.regularizer)
-        self.coupling = HeritageDiversity(settings.coupling_diversity)
+        self.coupling = HeritageDiversity(settings.coupling_diversity, diversity="sign")
 
     def __call__(self, output: Output, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The cross-entropy, and all terms together."""

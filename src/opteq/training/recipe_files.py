@@ -196,7 +196,7 @@ def _check(recipe: Recipe) -> None:
     if schedule.warmup_epochs and schedule.warmup_epochs >= train.epochs:
         _refuse(
             recipe,
-            f"all {train.epochs} epochs are warm-up, so the learning rate never takes effect",
+            f"all {train.epochs} epochs are warm-up, and nothing is trained at the full rate",
             "Lower train.schedule.warmup_epochs, or train longer.",
         )
     if train.solve.final_tolerance and not train.solve.tolerance:

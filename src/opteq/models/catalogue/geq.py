@@ -17,7 +17,7 @@ _OTHER = (
     "Batch norm between the equilibrium and the head.",
 )
 _SIZES = {
-    # channels of the state, middle channels, the papers' count in millions
+    # channels of the state, middle channels, parameters
     ("cifar", "5m"): (256, (64, 128, 128, 128, 256, 256), 5_040_000),
     ("cifar", "8m"): (320, (80, 160, 160, 160, 320, 320), 7_860_000),
     ("image", "6m"): (256, (32, 64, 128, 128, 256, 256), 5_790_000),
