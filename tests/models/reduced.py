@@ -1,10 +1,7 @@
 """Every registered model, made small: the same builder, parts and number of branches, fewer
 channels and smaller images. A name that is registered is tested through this."""
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,57 +11,9 @@ from torch.nn import functional
 
 from narrow import a
 from opteq.models import create_model, entry, list_models
+from opteq.models.narrowing import Options, reduced_options
 from opteq.models.network import Network
-
-Options = dict[str, Any]
-
-
-def _geq(options: Options, side: int) -> tuple[Options, int]:
-    factor = min(options["sides"]) // options["patch"]
-    sides = tuple(n // factor for n in options["sides"])
-    low = min(options["middle"])
-    middle = tuple(options["split"] * min(2, m // low) for m in options["middle"])
-    small = {"channels": 8, "middle": middle, "sides": sides, "hidden": 8}
-    return small, max(sides) * 2 ** options.get("reductions", 0)
-
-
-def _mopteq(options: Options, side: int) -> tuple[Options, int]:
-    factor = 4 if len(set(options["sides"])) == 1 else min(options["sides"]) // 2
-    sides = tuple(n // factor for n in options["sides"])
-    low = min(options["middle"])
-    middle = tuple(4 * min(2, m // low) for m in options["middle"])
-    return {"channels": 6, "middle": middle, "sides": sides}, side // factor
-
-
-def _deep(options: Options, side: int) -> tuple[Options, int]:
-    low = min(options["widths"])
-    widths = tuple(4 * min(3, w // low) for w in options["widths"])
-    if "extractor" in options:
-        return {"channels": 16, "widths": widths}, 32
-    return {"channels": 8, "widths": widths}, 8 * 2 ** options.get("reductions", 0)
-
-
-def _mdeq(options: Options, side: int) -> tuple[Options, int]:
-    scales = len(options["channels"])
-    side = 2 ** (scales + 1)
-    small = {"channels": (4,) * scales, "head": (2,) * scales, "final": 8, "side": side}
-    return small, side * 2 ** options.get("reductions", 0)
-
-
-REDUCTIONS: dict[str, Callable[[Options, int], tuple[Options, int]]] = {
-    "geq:geq": _geq,
-    "mopteq:mopteq": _mopteq,
-    "deep:deep_opteq": _deep,
-    "mdeq:mdeq": _mdeq,
-    "monotone:monotone": lambda _, side: ({"channels": 4, "side": 8, "pool": 2}, 8),
-    "monotone:monotone_tiers": lambda options, side: (
-        {"channels": (3, 4, 5)[: len(options["channels"])], "side": 8},
-        8,
-    ),
-    "neural_ode:neural_ode": lambda _, side: ({"filters": 8, "side": 8}, 8),
-    "tied:weight_tied": lambda _, side: ({"channels": 8}, 8),
-    "resnet:resnet": lambda _, side: ({"width": 4}, 32),
-}
+from opteq.models.registry import options_of
 
 
 @dataclass(frozen=True)
@@ -94,27 +43,14 @@ def reduced(name: str, **changes: Any) -> Reduced:
     """A registered model, or that model with some options changed, made small."""
     found = entry(name)
     whole = {**found.options, **changes}
-    options, side = REDUCTIONS[found.builder](whole, found.input_shape[1])
+    options, side = reduced_options(name, **changes)
     if "classes" in whole:
         options["classes"] = min(10, whole["classes"])
     return Reduced(name, {**changes, **options}, (found.input_shape[0], side, side))
 
 
-def narrowed(name: str, **changes: Any) -> Options:
-    """Options by which a registered model has few channels, and takes the images it is made for;
-    those for digits are small as they are."""
-    found = entry(name)
-    if found.input_shape[1] == 8:
-        return changes
-    options, _ = REDUCTIONS[found.builder]({**found.options, **changes}, found.input_shape[1])
-    sizes = ("side", "sides", "pool")
-    return {**changes, **{key: value for key, value in options.items() if key not in sizes}}
-
-
 def is_equilibrium(name: str) -> bool:
-    module, function = entry(name).builder.split(":")
-    build = getattr(import_module(f"opteq.models.{module}"), function)
-    return "solver" in inspect.signature(build).parameters
+    return "solver" in options_of(name)
 
 
 def _distinct() -> dict[str, Reduced]:

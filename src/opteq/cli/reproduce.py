@@ -18,6 +18,14 @@ def reproduce(
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="Show the ids and stop.")] = False,
     scale: Annotated[str, typer.Option(help="tiny, for a laptop, or paper.")] = "tiny",
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse",
+            help="Run everything end to end in seconds, on narrowed models and noise, to see that "
+            "it works. Without ids: all of them, at both scales.",
+        ),
+    ] = False,
     seeds: Annotated[int, typer.Option(help="How many seeds, starting at 0.", min=1)] = 1,
     data: Annotated[
         str | None,
@@ -43,27 +51,31 @@ def reproduce(
         for name, title in TITLES.items():
             console.print(f"{name:10} {title}")
         return
-    if not ids:
+    if not ids and not rehearse:
         raise OptionError("No table or figure is given.", "Name one; --list shows them all.")
     one_of("scale", scale, ("tiny", "paper"))
-    for name in ids:
+    for name in ids or ():
         if name not in TITLES:
             raise UnknownOptionError(f"There is no experiment {name!r}.", nearest(name, TITLES))
+    from opteq.papers.engine.experiment import SCALES
+    from opteq.papers.registry import experiment
     from opteq.workflow.reproduce import planned
     from opteq.workflow.reproduce import reproduce as run
 
     settings = {
-        "scale": scale,
         "seeds": seeds,
         "output": output,
         "data": data,
         "data_dir": data_dir,
         "limit": limit,
         "overrides": overrides or (),
+        "rehearse": rehearse,
     }
-    for name in ids:
-        planned(name, **settings)
-    for name in ids:
-        found = run(name, **settings, command=" ".join(["opteq", *sys.argv[1:]]))
+    every = [(name, at) for name in TITLES for at in SCALES if experiment(name).at(at)]
+    chosen = [(name, scale) for name in ids] if ids else every
+    for name, at in chosen:
+        planned(name, scale=at, **settings)
+    for name, at in chosen:
+        found = run(name, scale=at, **settings, command=" ".join(["opteq", *sys.argv[1:]]))
         console.print(f"\n{found}")
         console.print(f"\npage, table and pictures: {found.page}")

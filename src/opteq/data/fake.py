@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from opteq.data.dataset import Data, MemoryImages
+from opteq.data.settings import DataSettings
 
 
 def fake_data(
@@ -21,3 +24,31 @@ def fake_data(
     names = tuple(str(i) for i in range(classes))
     task = "segmentation" if segmentation else "classification"
     return Data("fake", sets[0], sets[1], names, task=task)
+
+
+def fake_like(settings: DataSettings, *, segmentation: bool, count: int = 8) -> Data:
+    """Noise of the shape and with the classes of the dataset that `settings` name, split as they
+    say: to rehearse with what is not at hand."""
+    shape, classes = _IMAGES[settings.name]
+    size = settings.pair_size()
+    if size is not None:
+        shape = (shape[0], *size)
+    classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
+    data = fake_data(shape, classes, segmentation=segmentation, count=count)
+    unseen = data.test if settings.split != "standard" else None
+    return replace(data, name=settings.name, unseen=unseen)
+
+
+# Channels, height and width, unless settings choose the size; and classes.
+_IMAGES: dict[str, tuple[tuple[int, int, int], int]] = {
+    "digits": ((1, 8, 8), 10),
+    "mnist": ((1, 28, 28), 10),
+    "fashion-mnist": ((1, 28, 28), 10),
+    "cifar10": ((3, 32, 32), 10),
+    "cifar100": ((3, 32, 32), 100),
+    "imagenette": ((3, 256, 256), 10),
+    "imagenet100": ((3, 256, 256), 100),
+    "imagenet": ((3, 224, 224), 1000),
+    "cityscapes": ((3, 512, 1024), 19),
+    "pairs": ((3, 88, 120), 11),
+}

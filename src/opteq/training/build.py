@@ -13,6 +13,7 @@ from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data
 from opteq.errors import OpteqError, RecipeError
 from opteq.layer import equilibria
+from opteq.models.narrowing import narrowed
 from opteq.models.network import Network
 from opteq.models.registry import create_model, entry, options_of
 from opteq.training.recipe import ModelSettings, Recipe
@@ -70,6 +71,12 @@ def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Networ
     except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0][:160]
         raise RecipeError(f"model.options do not fit: {line}.", "Check their types.") from None
+
+
+def narrowed_model(settings: ModelSettings) -> ModelSettings:
+    """The same model with few channels."""
+    own = {key: _tuples(value) for key, value in settings.options.items()}
+    return ModelSettings(name=settings.name, options=narrowed(settings.name, **own))
 
 
 def _tuples(value: object) -> object:

@@ -13,6 +13,9 @@ from opteq.report.reproduction_page import write_reproduction
 from opteq.training.progress import Progress, new_console, progress_for
 from opteq.workflow.train import RUNS
 
+# Test images of a rehearsal.
+_FEW = 4
+
 
 def reproduce(
     name: str,
@@ -24,12 +27,18 @@ def reproduce(
     data_dir: str | Path | None = None,
     limit: int | None = None,
     overrides: Sequence[str] = (),
+    rehearse: bool = False,
     quiet: bool = False,
     command: str | None = None,
 ) -> Reproduction:
     """A table or figure of the papers; its page is written to `output`. Results already there are
     reused, so a stopped experiment continues when it is started again. The page names the
-    `command` that made it."""
+    `command` that made it.
+
+    With `rehearse` everything is run end to end in seconds, to see that it works: models are built
+    at full size without memory, then narrowed and trained for two steps on noise of the data's
+    shape. Its page goes to `output`/rehearsal.
+    """
     plan = planned(
         name,
         scale=scale,
@@ -39,6 +48,7 @@ def reproduce(
         data_dir=data_dir,
         limit=limit,
         overrides=overrides,
+        rehearse=rehearse,
     )
     console = new_console()
     found = run_experiment(
@@ -62,17 +72,19 @@ def planned(
     data_dir: str | Path | None,
     limit: int | None,
     overrides: Sequence[str],
+    rehearse: bool,
 ) -> Plan:
     """The plan for an experiment; all its recipes are checked."""
     plan = Plan(
         name,
         "paper" if one_of("scale", scale, ("tiny", "paper")) == "paper" else "tiny",
         seeds,
-        Path(output),
+        Path(output) / "rehearsal" / scale if rehearse else Path(output),
         data,
         None if data_dir is None else Path(data_dir),
         tuple(overrides),
-        limit,
+        _FEW if rehearse and limit is None else limit,
+        rehearse,
     )
     recipes_of(experiment(name), plan)
     return plan

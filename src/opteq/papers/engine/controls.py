@@ -4,8 +4,9 @@ once instead of solved."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from opteq.papers.engine.experiment import APPLIED_ONCE, Row, Tiny
+from opteq.papers.engine.experiment import APPLIED_ONCE, Paper, Row, Tiny
 from opteq.papers.engine.results import Results
 from opteq.papers.engine.verdicts import Statement, Verdict, points
 
@@ -15,6 +16,19 @@ ONCE = Row("GEQ, map applied once", Tiny("geq", APPLIED_ONCE), control=True)
 MOPTEQ_ONCE = Row("MOptEq, map applied once", Tiny("mopteq", APPLIED_ONCE), control=True)
 DEEP_ONCE = Row("deep OptEq, map applied once", Tiny("deep", APPLIED_ONCE), control=True)
 CONTROLS = (GATE_OFF, ONCE)
+
+
+def at_paper_scale(row: Row, recipe: str, group: str = "") -> Row:
+    """The same contender at the papers' scale too: the same changes to this recipe."""
+    assert row.tiny is not None
+    paper = Paper(recipe, row.tiny.options, row.tiny.settings)
+    return replace(row, paper=paper, group=group)
+
+
+def paper_controls(recipe: str, group: str) -> tuple[Row, ...]:
+    """GEQ's two controls at the papers' scale alone, for one data set of several."""
+    return tuple(replace(at_paper_scale(row, recipe, group), tiny=None) for row in CONTROLS)
+
 
 Compare = Callable[[str, str, str], Callable[[Results], Verdict]]
 

@@ -19,6 +19,7 @@ from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
 
 Scale = Literal["tiny", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "paper")
 
 
 @dataclass(frozen=True)

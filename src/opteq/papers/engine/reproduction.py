@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
+from opteq.data.fake import fake_like
 from opteq.data.settings import DataSettings
 from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedError
 from opteq.exhibits import Picture, Table
@@ -29,6 +32,7 @@ from opteq.papers.engine.experiment import (
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results, Values
 from opteq.papers.engine.small_scale import changed_recipe, has_family, tiny_recipe
 from opteq.papers.engine.verdicts import Verdict
+from opteq.training.build import narrowed_model, shaped_model, task_of
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.levelling import last_fifth_gain, left_warm_up
@@ -52,6 +56,9 @@ class Plan:
     overrides: tuple[str, ...] = ()
     limit: int | None = None
     """Test images that are measured, all if None."""
+    rehearse: bool = False
+    """Everything end to end in seconds, to see that it works: models built at full size without
+    memory, then narrowed and trained for two steps on noise of the data's shape."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,9 @@ def reproduce(
         for i, (title, recipe) in enumerate(recipes.items()):
             seeded = recipe.model_copy(update={"seed": seed})
             if seeded.data not in loaded:
-                loaded[seeded.data] = load_data(seeded.data, plan.data_dir)
+                loaded[seeded.data] = _load(seeded, plan)
+            if plan.rehearse:
+                seeded = _rehearsed(seeded, loaded[seeded.data])
             place = f"[{plan.id}, {seed * len(recipes) + i + 1} of {total}: {title}, seed {seed}]"
             data = loaded[seeded.data]
 
@@ -151,6 +160,21 @@ def reproduce(
         experiment.note,
         [row.label for row in experiment.rows if row.title(plan.scale) not in recipes],
     )
+
+
+def _load(recipe: Recipe, plan: Plan) -> Data:
+    if plan.rehearse:
+        return fake_like(recipe.data, segmentation=task_of(recipe.model) == "segmentation")
+    return load_data(recipe.data, plan.data_dir)
+
+
+def _rehearsed(recipe: Recipe, data: Data) -> Recipe:
+    """The recipe with its model narrowed, after that was built at full size; two steps."""
+    with torch.device("meta"):
+        shaped_model(recipe.model, len(data.classes), data.shape[0])
+    changes = {"steps": 2, "batch_size": 4, "precision": "32-true"}
+    train = recipe.train.model_copy(update=changes)
+    return recipe.model_copy(update={"model": narrowed_model(recipe.model), "train": train})
 
 
 def _groups(rows: dict[str, Row], results: Results, scale: Scale) -> dict[str, Results]:
@@ -310,6 +334,8 @@ def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, 
         f"{plan.seeds} seed{'s' if plan.seeds > 1 else ''} (mean +- standard deviation)",
         f"scale {plan.scale}",
     ]
+    if plan.rehearse:
+        words.append("REHEARSED: narrowed models after two steps on noise")
     if plan.limit:
         words.append(f"LIMITED to {plan.limit} test images")
     return ", ".join(words)

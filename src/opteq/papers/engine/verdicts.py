@@ -122,6 +122,8 @@ def under(label: str, key: str, most: float) -> Callable[[Results], Verdict]:
     """A figure is below a number."""
 
     def check(results: Results) -> Verdict:
+        if not results.has(label, key):
+            return Verdict(OPEN, "a row is missing at this scale")
         value = results.mean(label, key)
         return Verdict(SEEN if value < most else NOT_SEEN, f"{label}: {value:.3g}, asked: {most:g}")
 

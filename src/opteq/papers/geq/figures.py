@@ -7,7 +7,12 @@ import numpy as np
 from opteq.data.corruption import FAMILIES, KINDS
 from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import CONTROLS, equilibrium_claim, gate_claim
+from opteq.papers.engine.controls import (
+    CONTROLS,
+    at_paper_scale,
+    equilibrium_claim,
+    gate_claim,
+)
 from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
@@ -46,7 +51,7 @@ GEQ_F2 = Experiment(
         Row("ResNet", Tiny("resnet"), "resnet18_cifar10"),
         Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_8m_rand"),
         Row("GEQ", Tiny("geq"), "geq_cifar10_8m"),
-        *CONTROLS,
+        *(at_paper_scale(row, "geq_cifar10_8m") for row in CONTROLS),
     ),
     reported_as=None,
     measure=measures.corruption,
@@ -101,10 +106,10 @@ def _map_pictures(results: Results) -> dict[str, Picture]:
 
 GEQ_F3 = Experiment(
     rows=(
-        Row("ResNet", Tiny("resnet"), "resnet18_cifar10", control=True),
-        Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_8m_rand"),
-        Row("GEQ", Tiny("geq"), "geq_cifar10_8m"),
-        *CONTROLS,
+        Row("ResNet", Tiny("resnet"), "resnet18_imagenet100", control=True),
+        Row("MOptEq", Tiny("mopteq"), "mopteq_imagenet100_rand"),
+        Row("GEQ", Tiny("geq"), "geq_imagenet100_13m"),
+        *(at_paper_scale(row, "geq_imagenet100_13m") for row in CONTROLS),
     ),
     reported_as=None,
     measure=measures.maps(6),
@@ -127,11 +132,22 @@ GEQ_F3 = Experiment(
 
 _SPLITS = (1, 2, 4, 8, 16)
 _PATCHES = (1, 2, 4)
+
+
+def patch_rows(recipe: str) -> tuple[Row, ...]:
+    """A model with other splits and other patches, one of the two changed at a time."""
+    changes = {
+        **{f"split {n}, patch 2": {"split": n} if n != 8 else {} for n in _SPLITS},
+        **{f"split 8, patch {n}": {"patch": n} for n in _PATCHES if n != 2},
+    }
+    rows = (Row(label, Tiny("geq", options)) for label, options in changes.items())
+    return tuple(at_paper_scale(row, recipe) for row in rows)
+
+
 GEQ_F4 = Experiment(
     rows=(
-        *(Row(f"split {n}, patch 2", Tiny("geq", {"split": n} if n != 8 else {})) for n in _SPLITS),
-        *(Row(f"split 8, patch {n}", Tiny("geq", {"patch": n})) for n in _PATCHES if n != 2),
-        *CONTROLS,
+        *patch_rows("geq_cifar100_5m"),
+        *(at_paper_scale(row, "geq_cifar100_5m") for row in CONTROLS),
     ),
     reported_as=None,
     measure=measures.accuracy,

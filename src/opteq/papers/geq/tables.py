@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import CONTROLS, equilibrium_claim, gate_claim
+from opteq.papers.engine.controls import (
+    CONTROLS,
+    at_paper_scale,
+    equilibrium_claim,
+    gate_claim,
+    paper_controls,
+)
 from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
@@ -34,8 +40,14 @@ def _small_rows(resnet: str, mdeq: str, mopteq: str, geq: str) -> tuple[Row, ...
     )
 
 
-def _paper_rows(rows: dict[str, str]) -> tuple[Row, ...]:
-    return tuple(Row(label, None, recipe) for label, recipe in rows.items())
+def _paper_rows(group: str, rows: dict[str, tuple[str, str]]) -> tuple[Row, ...]:
+    """Labels with recipes, and what they are to the claims ("": nothing)."""
+    found = [
+        Row(label, None, recipe, role=role or label, group=group)
+        for label, (recipe, role) in rows.items()
+    ]
+    (geq,) = (row.recipe for row in found if row.role == "GEQ")
+    return (*found, *paper_controls(str(geq), group))
 
 
 GEQ_T1 = Experiment(
@@ -43,21 +55,20 @@ GEQ_T1 = Experiment(
         *_small_rows(
             "resnet18_cifar10", "mdeq_cifar10", "mopteq_cifar10_8m_rand", "geq_cifar10_8m"
         ),
-        *_paper_rows(
-            {
-                "CIFAR-10, ResNet-18": "resnet18_cifar10",
-                "CIFAR-10, ResNet-50": "resnet50_cifar10",
-                "CIFAR-10, MDEQ": "mdeq_cifar10",
-                "CIFAR-10, MOptEq 8M": "mopteq_cifar10_8m_rand",
-                "CIFAR-10, GEQ 5M": "geq_cifar10_5m",
-                "CIFAR-10, GEQ 8M": "geq_cifar10_8m",
-                "CIFAR-100, ResNet-18": "resnet18_cifar100",
-                "CIFAR-100, ResNet-50": "resnet50_cifar100",
-                "CIFAR-100, MDEQ": "mdeq_cifar100",
-                "CIFAR-100, MOptEq 8M": "mopteq_cifar100_8m_rand",
-                "CIFAR-100, GEQ 5M": "geq_cifar100_5m",
-                "CIFAR-100, GEQ 8M": "geq_cifar100_8m",
-            }
+        *(
+            row
+            for data in ("cifar10", "cifar100")
+            for row in _paper_rows(
+                {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[data],
+                {
+                    "ResNet-18": (f"resnet18_{data}", "ResNet"),
+                    "ResNet-50": (f"resnet50_{data}", ""),
+                    "MDEQ": (f"mdeq_{data}", "MDEQ"),
+                    "MOptEq 8M": (f"mopteq_{data}_8m_rand", "MOptEq"),
+                    "GEQ 5M": (f"geq_{data}_5m", ""),
+                    "GEQ 8M": (f"geq_{data}_8m", "GEQ"),
+                },
+            )
         ),
     ),
     measure=measures.accuracy,
@@ -77,21 +88,20 @@ GEQ_T2 = Experiment(
         *_small_rows(
             "resnet18_imagenette", "mdeq_imagenette", "mopteq_imagenette_rand", "geq_imagenette_13m"
         ),
-        *_paper_rows(
-            {
-                "ImageNette, ResNet-18": "resnet18_imagenette",
-                "ImageNette, ResNet-50": "resnet50_imagenette",
-                "ImageNette, MDEQ": "mdeq_imagenette",
-                "ImageNette, MOptEq": "mopteq_imagenette_rand",
-                "ImageNette, GEQ 6M": "geq_imagenette_6m",
-                "ImageNette, GEQ 13M": "geq_imagenette_13m",
-                "ImageNet-100, ResNet-18": "resnet18_imagenet100",
-                "ImageNet-100, ResNet-50": "resnet50_imagenet100",
-                "ImageNet-100, MDEQ": "mdeq_imagenet100",
-                "ImageNet-100, MOptEq": "mopteq_imagenet100_rand",
-                "ImageNet-100, GEQ 6M": "geq_imagenet100_6m",
-                "ImageNet-100, GEQ 13M": "geq_imagenet100_13m",
-            }
+        *(
+            row
+            for data in ("imagenette", "imagenet100")
+            for row in _paper_rows(
+                {"imagenette": "ImageNette", "imagenet100": "ImageNet-100"}[data],
+                {
+                    "ResNet-18": (f"resnet18_{data}", "ResNet"),
+                    "ResNet-50": (f"resnet50_{data}", ""),
+                    "MDEQ": (f"mdeq_{data}", "MDEQ"),
+                    "MOptEq": (f"mopteq_{data}_rand", "MOptEq"),
+                    "GEQ 6M": (f"geq_{data}_6m", ""),
+                    "GEQ 13M": (f"geq_{data}_13m", "GEQ"),
+                },
+            )
         ),
     ),
     measure=GEQ_T1.measure,
@@ -114,7 +124,7 @@ GEQ_T3 = Experiment(
             {"unseen_accuracy": 77.4},
         ),
         Row("GEQ", Tiny("geq"), "geq_super_classes", {"unseen_accuracy": 80.1}),
-        *CONTROLS,
+        *(at_paper_scale(row, "geq_super_classes") for row in CONTROLS),
     ),
     settings={"data.split": "super_classes"},
     measure=measures.all_of(measures.accuracy, measures.unseen_accuracy),
@@ -149,7 +159,7 @@ GEQ_T5 = Experiment(
         ),
         Row("sigmoid", Tiny("geq", {"kernel": "sigmoid"}), "geq_cifar100_sigmoid"),
         Row("GEQ", Tiny("geq"), "geq_cifar100_8m"),
-        *CONTROLS,
+        *(at_paper_scale(row, "geq_cifar100_8m") for row in CONTROLS),
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS),

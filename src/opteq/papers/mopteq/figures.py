@@ -8,8 +8,8 @@ from opteq.attacks import Attack
 from opteq.equilibrium import Branches
 from opteq.exhibits import Curves, HeatMaps, Picture, Series
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import GEQ, MOPTEQ_ONCE
-from opteq.papers.engine.experiment import ACCURACY, Column, Experiment, Row, Tiny, Trained
+from opteq.papers.engine.controls import GEQ, MOPTEQ_ONCE, at_paper_scale
+from opteq.papers.engine.experiment import ACCURACY, Column, Experiment, Paper, Row, Tiny, Trained
 from opteq.papers.engine.results import Results, Values
 from opteq.papers.engine.verdicts import Statement, Verdict, above, below, every, points, under
 
@@ -36,7 +36,7 @@ MOPTEQ_F2 = Experiment(
     rows=(
         Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small"),
         Row("POptEq", Tiny("mopteq", {"coupling": "none"}), "popteq_cifar10_small"),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_cifar10_small"),
     ),
     reported_as=None,
     measure=measures.correlation,
@@ -128,21 +128,30 @@ _ONE_BRANCH = {
 }
 MOPTEQ_F3 = Experiment(
     rows=(
-        Row("one branch", Tiny("mopteq", _ONE_BRANCH)),
+        Row(
+            "one branch",
+            Tiny("mopteq", _ONE_BRANCH),
+            Paper("mopteq_cifar10_small", {"middle": (32,), "sides": (32,)}),
+        ),
         Row("MOptEq", Tiny("mopteq"), "mopteq_cifar10_small"),
         Row("PE 0.1", Tiny("mopteq", {"perturbation": 0.1}), "mopteq_cifar10_small_pe"),
-        Row("PE 0.25", Tiny("mopteq", {"perturbation": 0.25})),
-        Row("PE 0.5", Tiny("mopteq", {"perturbation": 0.5})),
+        *(
+            at_paper_scale(
+                Row(f"PE {size:g}", Tiny("mopteq", {"perturbation": size})),
+                "mopteq_cifar10_small_pe",
+            )
+            for size in (0.25, 0.5)
+        ),
         Row("POptEq", Tiny("mopteq", {"coupling": "none"}), "popteq_cifar10_small"),
         *(
             Row(
                 f"augmented loss {weight:g}",
                 Tiny("mopteq", {"coupling": "none"}, {"train.loss.coupling": weight}),
-                "mopteq_augmented_loss" if weight == 1e-4 else None,
+                Paper("mopteq_augmented_loss", {}, {"train.loss.coupling": weight}),
             )
             for weight in _GAMMAS
         ),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_cifar10_small"),
     ),
     reported_as=None,
     measure=_figure3,
@@ -223,12 +232,24 @@ MOPTEQ_F4 = Experiment(
             Row(
                 _lambda_label(weight, kind),
                 Tiny("mopteq", {"diversity_weight": weight, "diversity": kind}),
+                Paper("mopteq_cifar10_small", {"diversity_weight": weight, "diversity": kind}),
+                group="CIFAR-10, small model",
             )
             for kind in ("sign", "smooth")
             for weight in _LAMBDAS
         ),
-        Row("CIFAR-10, small model", None, "mopteq_cifar10_small"),
-        Row("ImageNette, multi-scale model", None, "mopteq_imagenette_2m"),
+        Row(
+            _lambda_label(0.001, "sign"),
+            None,
+            Paper("mopteq_imagenette_2m", {"diversity": "sign"}),
+            group="ImageNette, multi-scale model",
+        ),
+        Row(
+            _lambda_label(0.001, "smooth"),
+            None,
+            "mopteq_imagenette_2m",
+            group="ImageNette, multi-scale model",
+        ),
         GEQ,
     ),
     reported_as=None,

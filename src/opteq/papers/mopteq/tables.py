@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opteq.attacks import Attack
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import GATE_OFF, GEQ, MOPTEQ_ONCE, equilibrium_claim
+from opteq.papers.engine.controls import (
+    GATE_OFF,
+    GEQ,
+    MOPTEQ_ONCE,
+    at_paper_scale,
+    equilibrium_claim,
+)
 from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
     STEPS,
     Column,
     Experiment,
+    Paper,
     Row,
     Tiny,
 )
@@ -47,7 +56,7 @@ MOPTEQ_T1 = Experiment(
         Row("MOptEq 0.48M", None, "mopteq_cifar10_480k"),
         Row("MOptEq 1.9M", None, "mopteq_cifar10_2m"),
         Row("MOptEq 8.1M", None, "mopteq_cifar10_8m"),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_cifar10_small"),
         GATE_OFF,
     ),
     measure=measures.accuracy,
@@ -71,12 +80,26 @@ MOPTEQ_T2 = Experiment(
     rows=(
         Row("MDEQ", Tiny("mdeq"), published={"accuracy": 70.8}),
         Row("MOptEq", Tiny("mopteq"), like="mopteq_cifar100_2m"),
-        Row("CIFAR-100, MOptEq 1.9M", None, "mopteq_cifar100_2m"),
-        Row("CIFAR-100, MOptEq 8.1M", None, "mopteq_cifar100_8m"),
-        Row("CIFAR-100, MDEQ 11M", None, "mdeq_cifar100", {"accuracy": 72.4}),
-        Row("ImageNette, MOptEq 1.9M", None, "mopteq_imagenette_2m"),
-        Row("ImageNette, MOptEq 10M", None, "mopteq_imagenette_10m"),
-        Row("ImageNette, MDEQ 10M", None, "mdeq_imagenette", {"accuracy": 91.3}),
+        Row("MOptEq 1.9M", None, "mopteq_cifar100_2m", group="CIFAR-100"),
+        Row("MOptEq 8.1M", None, "mopteq_cifar100_8m", role="MOptEq", group="CIFAR-100"),
+        Row("MDEQ 11M", None, "mdeq_cifar100", {"accuracy": 72.4}, role="MDEQ", group="CIFAR-100"),
+        Row("MOptEq 1.9M", None, "mopteq_imagenette_2m", group="ImageNette"),
+        Row("MOptEq 10M", None, "mopteq_imagenette_10m", role="MOptEq", group="ImageNette"),
+        Row(
+            "MDEQ 10M",
+            None,
+            "mdeq_imagenette",
+            {"accuracy": 91.3},
+            role="MDEQ",
+            group="ImageNette",
+        ),
+        *(
+            replace(at_paper_scale(MOPTEQ_ONCE, recipe, group), tiny=None)
+            for recipe, group in (
+                ("mopteq_cifar100_8m", "CIFAR-100"),
+                ("mopteq_imagenette_10m", "ImageNette"),
+            )
+        ),
         MOPTEQ_ONCE,
         GEQ,
         GATE_OFF,
@@ -108,7 +131,7 @@ MOPTEQ_T3 = Experiment(
             Tiny("mopteq", {"coupling": "none"}),
             "mopteq_cifar10_small_uncoupled",
         ),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_cifar10_small"),
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, STEPS),
@@ -127,7 +150,7 @@ MOPTEQ_T4 = Experiment(
     rows=(
         Row("ResNet", Tiny("resnet"), "resnet18_imagenet", {"accuracy": 70.3}),
         Row("MOptEq", Tiny("mopteq"), "mopteq_imagenet_13m"),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_imagenet_13m"),
         GEQ,
         GATE_OFF,
     ),
@@ -194,16 +217,19 @@ MOPTEQ_T6 = Experiment(
         Row(
             "MOptEq, one step",
             Tiny("mopteq", {"gradient": "one_step"}),
-            "mopteq_imagenette_2m",
+            Paper("mopteq_imagenette_2m", {"gradient": "one_step"}),
             {"accuracy": 91.21},
         ),
-        Row("MOptEq, implicit", Tiny("mopteq", {"gradient": "implicit"}), control=True),
-        Row(
-            "MOptEq, unrolled K = 20",
-            Tiny("mopteq", {"gradient": {"name": "unrolled", "steps": 20}}),
-            control=True,
+        Row("MOptEq, implicit", Tiny("mopteq"), "mopteq_imagenette_2m", control=True),
+        at_paper_scale(
+            Row(
+                "MOptEq, unrolled K = 20",
+                Tiny("mopteq", {"gradient": {"name": "unrolled", "steps": 20}}),
+                control=True,
+            ),
+            "mopteq_imagenette_2m",
         ),
-        MOPTEQ_ONCE,
+        at_paper_scale(MOPTEQ_ONCE, "mopteq_imagenette_2m"),
     ),
     measure=measures.all_of(measures.accuracy, measures.cost),
     columns=(

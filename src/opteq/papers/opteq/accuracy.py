@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import DEEP_ONCE, equilibrium_claim
+from opteq.papers.engine.controls import DEEP_ONCE, at_paper_scale, equilibrium_claim
 from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
@@ -39,7 +39,7 @@ OPTEQ_T4 = Experiment(
         ),
         Row("monotone DEQ", Tiny("monotone"), "monotone_cifar10_172k"),
         Row("monotone DEQ, wide", None, "monotone_cifar10_854k"),
-        DEEP_ONCE,
+        at_paper_scale(DEEP_ONCE, "opteq_cifar10_162k"),
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS, _SECONDS),
@@ -68,7 +68,7 @@ OPTEQ_T7 = Experiment(
             "opteq_imagenet_small_alpha",
         ),
         Row("OptEq-Mid", None, "opteq_imagenet_mid"),
-        DEEP_ONCE,
+        at_paper_scale(DEEP_ONCE, "opteq_imagenet_small"),
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, Column("top5", "top-5 %", percent=True), PARAMETERS, STEPS),

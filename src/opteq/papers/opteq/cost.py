@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from opteq.papers.engine import measures
-from opteq.papers.engine.controls import DEEP_ONCE
+from opteq.papers.engine.controls import DEEP_ONCE, at_paper_scale
 from opteq.papers.engine.experiment import (
     ACCURACY,
     PARAMETERS,
     STEPS,
     Column,
     Experiment,
+    Paper,
     Row,
     Tiny,
 )
 from opteq.papers.engine.verdicts import Statement, above, below, points
 
+_PLAIN = "opteq_implicit_1e3"
 OPTEQ_T8 = Experiment(
     rows=(
         *(
@@ -41,9 +43,11 @@ OPTEQ_T8 = Experiment(
             )
             for tolerance, name, residual in (("1e-3", "1e3", 7.33e-4), ("1e-2", "1e2", 9.52e-3))
         ),
-        Row("phantom", Tiny("deep", {"gradient": "phantom"}), control=True),
-        Row("one step", Tiny("deep", {"gradient": "one_step"}), control=True),
-        DEEP_ONCE,
+        *(
+            at_paper_scale(Row(label, Tiny("deep", {"gradient": rule}), control=True), _PLAIN)
+            for label, rule in (("phantom", "phantom"), ("one step", "one_step"))
+        ),
+        at_paper_scale(DEEP_ONCE, "opteq_unrolled20"),
     ),
     measure=measures.all_of(measures.accuracy, measures.own_residual, measures.cost),
     columns=(
@@ -95,13 +99,13 @@ OPTEQ_T9 = Experiment(
         Row(
             "deep OptEq, implicit",
             Tiny("deep", {"gradient": "implicit"}),
-            None,
+            Paper("opteq_imagenet_small", {"gradient": "implicit"}),
             {"training_images_s": 1137},
         ),
         Row("deep OptEq, one step", Tiny("deep", {"gradient": "one_step"}), control=True),
         Row("GEQ", Tiny("geq"), control=True),
         Row("GEQ, gate off", Tiny("geq", {"gamma": 1e-6}), control=True),
-        DEEP_ONCE,
+        at_paper_scale(DEEP_ONCE, "opteq_imagenet_small"),
     ),
     steps=20,
     measure=measures.cost,

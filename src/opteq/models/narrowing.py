@@ -1,0 +1,77 @@
+"""Registered models made small: the same builder, parts and branches, fewer channels. For a
+rehearsal of an experiment, and for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opteq.models.registry import entry
+
+Options = dict[str, Any]
+Narrowing = Callable[[Options, int], tuple[Options, int]]
+"""From a model's options and its images' side to smaller ones."""
+
+
+def reduced_options(name: str, **changes: Any) -> tuple[Options, int]:
+    """Options by which a model is small in every respect, and the side of images that it takes."""
+    found = entry(name)
+    return _NARROWINGS[found.builder]({**found.options, **changes}, found.input_shape[1])
+
+
+def narrowed(name: str, **changes: Any) -> Options:
+    """Options by which a model has few channels, and takes the images it is made for; those for
+    digits are small as they are."""
+    if entry(name).input_shape[1] == 8:
+        return changes
+    options, _ = reduced_options(name, **changes)
+    sizes = ("side", "sides", "pool")
+    return {**changes, **{key: value for key, value in options.items() if key not in sizes}}
+
+
+def _geq(options: Options, side: int) -> tuple[Options, int]:
+    factor = max(1, min(options["sides"]) // options["patch"])
+    sides = tuple(n // factor for n in options["sides"])
+    low = min(options["middle"])
+    middle = tuple(options["split"] * min(2, m // low) for m in options["middle"])
+    small = {"channels": 8, "middle": middle, "sides": sides, "hidden": 8}
+    return small, max(sides) * 2 ** options.get("reductions", 0)
+
+
+def _mopteq(options: Options, side: int) -> tuple[Options, int]:
+    factor = 4 if len(set(options["sides"])) == 1 else min(options["sides"]) // 2
+    sides = tuple(n // factor for n in options["sides"])
+    low = min(options["middle"])
+    middle = tuple(4 * min(2, m // low) for m in options["middle"])
+    return {"channels": 6, "middle": middle, "sides": sides}, side // factor
+
+
+def _deep(options: Options, side: int) -> tuple[Options, int]:
+    low = min(options["widths"])
+    widths = tuple(4 * min(3, w // low) for w in options["widths"])
+    if "extractor" in options:
+        return {"channels": 16, "widths": widths}, 32
+    return {"channels": 8, "widths": widths}, 8 * 2 ** options.get("reductions", 0)
+
+
+def _mdeq(options: Options, side: int) -> tuple[Options, int]:
+    scales = len(options["channels"])
+    side = 2 ** (scales + 1)
+    small = {"channels": (4,) * scales, "head": (2,) * scales, "final": 8, "side": side}
+    return small, side * 2 ** options.get("reductions", 0)
+
+
+_NARROWINGS: dict[str, Narrowing] = {
+    "geq:geq": _geq,
+    "mopteq:mopteq": _mopteq,
+    "deep:deep_opteq": _deep,
+    "mdeq:mdeq": _mdeq,
+    "monotone:monotone": lambda _, side: ({"channels": 4, "side": 8, "pool": 2}, 8),
+    "monotone:monotone_tiers": lambda options, side: (
+        {"channels": (3, 4, 5)[: len(options["channels"])], "side": 8},
+        8,
+    ),
+    "neural_ode:neural_ode": lambda _, side: ({"filters": 8, "side": 8}, 8),
+    "tied:weight_tied": lambda _, side: ({"channels": 8}, 8),
+    "resnet:resnet": lambda _, side: ({"width": 4}, 32),
+}
