@@ -94,7 +94,7 @@ def test_share_inside_a_mask():
 
 
 def test_what_cannot_be_looked_into_is_told(digits):
-    with pytest.raises(OptionError, match="not known"):
+    with pytest.raises(OptionError, match="no known layer"):
         grad_cam(opteq.create_model("neural_ode_digits").eval(), digits)
     with pytest.raises(UnknownOptionError, match="'state'"):
         grad_cam(

@@ -419,7 +419,7 @@ def test_data_of_the_same_name_but_other_images_is_told_apart(tmp_path):
     folder, _ = run(tmp_path, "train.steps=1")
     other = load_data(folder.recipe.data)
     a(MemoryImages, other.train).images.bitwise_xor_(1)
-    with pytest.raises(RunError, match="other images"):
+    with pytest.raises(RunError, match="images other than those"):
         train(folder.recipe, folder.path, resume=True, data=other)
 
 
