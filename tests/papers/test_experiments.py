@@ -217,6 +217,8 @@ def test_a_published_figure_stands_in_one_place():
             figure = None if reference is None else reference.accuracy
             if one.reported_as is None or figure is None or row.control:
                 continue
+            if row.paper != row.recipe:  # a variant of the recipe, of which it reports nothing
+                continue
             if one.reported_as in row.published:
                 assert row.published[one.reported_as] != figure, (name, row.label)
             else:

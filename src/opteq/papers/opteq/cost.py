@@ -37,6 +37,7 @@ OPTEQ_T8 = Experiment(
                         "gradient": "implicit",
                         "solver": {"name": "anderson", "tol": float(tolerance), "max_steps": 50},
                     },
+                    {"train.solve.evaluation_tolerance": None},
                 ),
                 f"opteq_implicit_{name}",
                 {"relative_residual": residual},
