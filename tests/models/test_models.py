@@ -26,6 +26,7 @@ VARIANTS = {
     "geq linear": ("geq_digits", {"kernel": "linear"}),
     "geq polynomial": ("geq_digits", {"kernel": "polynomial"}),
     "geq sigmoid": ("geq_digits", {"kernel": "sigmoid"}),
+    "geq low": ("geq_digits", {"gamma": "low"}),
     "geq minimum": ("geq_digits", {"gamma": "minimum"}),
     "geq learned": ("geq_digits", {"gamma": "learned"}),
     "geq weight norm": ("geq_digits", {"normalization": "weight_norm"}),

@@ -353,6 +353,11 @@ def test_rule_for_gamma_follows_the_batch_in_training_only():
     torch.testing.assert_close(similarity.bind(10 * u[:2]).gamma, expected)
     smallest = Gaussian(Dense(4, 3), GammaRule(0.2, "minimum")).train().bind(u).gamma
     torch.testing.assert_close(smallest, 0.2 / u.square().sum(1).min())
+    low = Gaussian(Dense(4, 3), GammaRule(0.2, "low")).train()
+    torch.testing.assert_close(low.bind(u).gamma, 0.2 / u.square().sum(1).sort().values[3])
+    many = torch.rand(200_000, 3)
+    share = (low.bind(many).gates(torch.zeros(len(many), 4)) > math.exp(-0.2)).float().mean()
+    assert float(share) == pytest.approx(0.05, abs=0.005)
 
 
 def test_looking_at_a_problem_does_not_move_its_gamma():

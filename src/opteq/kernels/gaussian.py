@@ -30,28 +30,34 @@ from opteq.problem.statistics import RunningStatistic
 from opteq.states import zeros
 
 Gamma = float | Tensor
+Statistic = Literal["mean", "low", "minimum"]
+
+# The quantile that counts as low, and how many values it is taken from.
+_LOW, _ENOUGH = 0.05, 2**16
 
 
 @strict_options
 class GammaRule(RunningStatistic):
-    """gamma = factor / M, M the mean or the minimum over parts of |q_i|^2 at z = 0.
+    """gamma = factor / M, M a statistic of |q_i|^2 over all parts at z = 0.
 
-    The papers take the minimum over the batch (factor 0.2), which is unstable across seeds and lets
-    a sample's answer depend on its batch; the mean is the default. In training M is that of the
-    batch; in evaluation it is a running average, so that samples stay independent. The average
-    moves with the solves of a layer in training (see `opteq.problem.statistics`) and with nothing
-    else: looking at a problem does not change it.
+    "minimum" is the papers' (with the factor 0.2): no gate is more than exp(-0.2) open. But one
+    part that is nearly 0 shuts all the others, which it does for some seeds. "low", the 5%
+    quantile, is stable and as selective: 95% of the gates are at most exp(-0.2) open. "mean", the
+    default, leaves most of them more open, which did better on CIFAR-10. In training M is that of the batch; in evaluation it is a running
+    average, so that samples stay independent. The average moves with the solves of a layer in
+    training (see `opteq.problem.statistics`) and with nothing else: looking at a problem does not
+    change it.
     """
 
     def __init__(
         self,
         factor: float = 0.2,
-        statistic: Literal["mean", "minimum"] = "mean",
+        statistic: Statistic = "mean",
         *,
         momentum: float = 0.1,
     ) -> None:
         super().__init__(momentum=momentum, smallest=statistic == "minimum")
-        self.statistic = one_of("statistic", statistic, ("mean", "minimum"))
+        self.statistic = one_of("statistic", statistic, ("mean", "low", "minimum"))
         self.factor = positive("factor", factor)
 
     @torch.no_grad()
@@ -60,10 +66,18 @@ class GammaRule(RunningStatistic):
         finite = distances[distances.isfinite()]
         if not self.training or not finite.numel():
             return self.factor / self.running
+        if self.statistic == "low":
+            return self.factor / self.follow(_low(finite))
         return self.factor / self.follow(finite.min() if self.smallest else finite.mean())
 
     def extra_repr(self) -> str:
         return f"factor={self.factor}, statistic={self.statistic!r}"
+
+
+def _low(values: Tensor) -> Tensor:
+    """The 5% quantile, of an even selection where there are many."""
+    some = values.flatten()[:: max(1, values.numel() // _ENOUGH)]
+    return some.kthvalue(max(1, math.ceil(_LOW * some.numel()))).values
 
 
 class GaussianKernel(Similarity):

@@ -39,7 +39,7 @@ def geq(
     reductions: int = 0,
     early_reduction: bool = False,
     kernel: Kernel = "gaussian",
-    gamma: float | Literal["mean", "minimum", "learned"] = "mean",
+    gamma: float | Literal["mean", "low", "minimum", "learned"] = "mean",
     head_grid: int = 1,
     certified: bool = False,
     head_norm: float = 10.0,
@@ -50,13 +50,14 @@ def geq(
 ) -> Network:
     """Patch-Gaussian branches in parallel, one for each of `sides`, averaged [GEQ section 4].
 
-    `gamma` is a number, "mean" or "minimum" (0.2 over that statistic of the patch distances), or
-    "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its injection then has
-    as many channels as the state. The head sees the mean of each of `head_grid` x `head_grid` parts
-    of the image; in the paper, of the whole. For `task="segmentation"` an FCN head gives a class
-    for each pixel; images may then be wider than high, and `sides` are widths. With `certified` the
-    stem and the injections cannot stretch, nothing is normalised, and the head's matrix has a norm
-    of at most `head_norm`: certificates from image to logits are then worth having.
+    `gamma` is a number, "mean", "low" or "minimum" (0.2 over that statistic of the patch distances,
+    see `GammaRule`), or "learned". Another `kernel` takes the Gaussian's place [GEQ table 5]; its
+    injection then has as many channels as the state. The head sees the mean of each of `head_grid`
+    x `head_grid` parts of the image; in the paper, of the whole. For `task="segmentation"` an FCN
+    head gives a class for each pixel; images may then be wider than high, and `sides` are widths.
+    With `certified` the stem and the injections cannot stretch, nothing is normalised, and the
+    head's matrix has a norm of at most `head_norm`: certificates from image to logits are then
+    worth having.
     """
     one_of("task", task, ("classification", "segmentation"))
     one_of("kernel", kernel, ("gaussian", "linear", "polynomial", "sigmoid"))
@@ -105,7 +106,7 @@ def _sigmoid(W: Conv2d) -> Sigmoid:
 def _patch_gaussian(W: Conv2d, projection: PatchProjection, gamma: float | str) -> PatchGaussian:
     if not isinstance(gamma, str):
         return PatchGaussian(W, projection, gamma)
-    one_of("gamma", gamma, ("mean", "minimum", "learned"))
+    one_of("gamma", gamma, ("mean", "low", "minimum", "learned"))
     if gamma == "learned":
         return PatchGaussian(W, projection, 0.05, learn_gamma=True)
     return PatchGaussian(W, projection, GammaRule(0.2, gamma))  # type: ignore[arg-type]

@@ -47,6 +47,7 @@ class _Anderson(Method):
         super().__init__(map)
         self.extrapolation = extrapolation
         self.safeguard = Safeguard(map.contraction())
+        self.helpers = [self.extrapolation, self.safeguard]
 
     def gap(self, z: Tensor, image: Tensor) -> Tensor:
         return self.extrapolation.gap(z, image)
@@ -54,15 +55,6 @@ class _Anderson(Method):
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         proposed = self.extrapolation.propose(image, gap)
         return self.safeguard.choose(self.safeguard.keeps(image, length), proposed)
-
-    def close(self) -> None:
-        super().close()
-        self.extrapolation.close()
-
-    def select(self, index: Tensor) -> None:
-        super().select(index)
-        self.extrapolation.select(index)
-        self.safeguard.select(index)
 
 
 class Extrapolation:

@@ -42,6 +42,7 @@ class _Broyden(Method):
         super().__init__(map)
         self.memory = memory
         self.safeguard = Safeguard(map.contraction())
+        self.helpers = [self.safeguard]
         self.steps: list[Tensor] = []
         self.inverse_squares: list[Tensor] = []
 
@@ -74,6 +75,5 @@ class _Broyden(Method):
 
     def select(self, index: Tensor) -> None:
         super().select(index)
-        self.safeguard.select(index)
         self.steps = [step[index] for step in self.steps]
         self.inverse_squares = [x[index] for x in self.inverse_squares]

@@ -129,6 +129,7 @@ class _Accelerated(_ForwardBackward):
         super().__init__(map, step)
         self.extrapolation = Extrapolation(memory, _RIDGE)
         self.safeguard = Safeguard(rate)
+        self.helpers = [self.extrapolation, self.safeguard]
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         assert self.moved is not None
@@ -136,12 +137,3 @@ class _Accelerated(_ForwardBackward):
         length = torch.linalg.vector_norm(stride, dim=1)
         proposed = self.extrapolation.propose(self.moved, stride)
         return self.safeguard.choose(self.safeguard.keeps(self.moved, length), proposed)
-
-    def close(self) -> None:
-        super().close()
-        self.extrapolation.close()
-
-    def select(self, index: Tensor) -> None:
-        super().select(index)
-        self.extrapolation.select(index)
-        self.safeguard.select(index)

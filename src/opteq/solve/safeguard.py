@@ -45,6 +45,9 @@ class Safeguard:
             return proposed
         return torch.where(kept[:, None], proposed, self.plain)
 
+    def close(self) -> None:
+        """Nothing is borrowed."""
+
     def select(self, index: Tensor) -> None:
         """Keep only the samples at `index`."""
         if isinstance(self.factor, Tensor) and self.factor.ndim:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +22,16 @@ Step = Callable[[State, int], tuple[State, State]]
 """(z, k) -> T(z) and the state after the k-th step, k = 1, 2, ..."""
 
 
+class Helper(Protocol):
+    """A part of a method with a memory of its own, one row per sample."""
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the samples at `index`."""
+
+    def close(self) -> None:
+        """Leave borrowed memory to the next solve."""
+
+
 class Method(ABC):
     """An update rule with its memory, for one solve. All arrays have one row per sample, and no row
     looks at another."""
@@ -31,6 +41,7 @@ class Method(ABC):
 
     def __init__(self, map: FlatMap) -> None:
         self.map = map
+        self.helpers: list[Helper] = []
         self._gap: Tensor | None = None
 
     def evaluate(self, z: Tensor) -> Tensor:
@@ -48,6 +59,8 @@ class Method(ABC):
         """The solve is over: leave borrowed memory to the next one."""
         if self._gap is not None:
             give_back(self._gap)
+        for helper in self.helpers:
+            helper.close()
 
     @abstractmethod
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
@@ -56,6 +69,8 @@ class Method(ABC):
     def select(self, index: Tensor) -> None:
         """Keep only the samples at `index`."""
         self.map = self.map.select(index)
+        for helper in self.helpers:
+            helper.select(index)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from opteq.models.catalogue.entry import DIGIT_SHAPE, DIGITS, STEM, Entry
 
 MOPTEQ = "Optimization Inspired Multi-Branch Equilibrium Models"
 
-_SMOOTH = "A smooth diversity term that pushes nearly as hard as the paper's sign, with which solves stall."
+_SMOOTH = "Smooth diversity, nearly as strong as the paper's sign, with which solves stall."
 _MIDDLE = "Middle channels C (1/8, 1/4, 1/4, 1/2); this fits the paper's count."
 _SMALL: dict[str, Any] = {"channels": 32, "middle": (64, 128, 128), "sides": (32, 32, 32)}
 _SMALL_CHOSEN = (

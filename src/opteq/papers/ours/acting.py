@@ -30,6 +30,7 @@ OURS_GATE = Experiment(
     rows=(
         Row("gate off", Tiny("geq", {"gamma": 1e-6})),
         Row("mean rule", Tiny("geq")),
+        Row("low rule", Tiny("geq", {"gamma": "low"})),
         Row("minimum rule", Tiny("geq", {"gamma": "minimum"})),
         Row("learned", Tiny("geq", {"gamma": "learned"})),
         Row("linear kernel", Tiny("geq", {"kernel": "linear"})),
