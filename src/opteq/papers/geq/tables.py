@@ -40,14 +40,22 @@ def _small_rows(resnet: str, mdeq: str, mopteq: str, geq: str) -> tuple[Row, ...
     )
 
 
-def _paper_rows(group: str, rows: dict[str, tuple[str, str]]) -> tuple[Row, ...]:
-    """Labels with recipes, and what they are to the claims ("": nothing)."""
-    found = [
-        Row(label, None, recipe, role=role or label, group=group)
-        for label, (recipe, role) in rows.items()
-    ]
-    (geq,) = (row.recipe for row in found if row.role == "GEQ")
-    return (*found, *paper_controls(str(geq), group))
+def _paper_rows(data: dict[str, str], mopteq: str, small: str, large: str) -> tuple[Row, ...]:
+    """The contenders at the papers' scale on each of several data sets, {title: name}; `mopteq` is
+    the recipe's ending, `small` and `large` are GEQ's sizes."""
+    rows: list[Row] = []
+    for group, name in data.items():
+        geq = f"geq_{name}_{large}"
+        rows += [
+            Row("ResNet-18", None, f"resnet18_{name}", role="ResNet", group=group),
+            Row("ResNet-50", None, f"resnet50_{name}", group=group),
+            Row("MDEQ", None, f"mdeq_{name}", group=group),
+            Row("MOptEq", None, f"mopteq_{name}_{mopteq}", group=group),
+            Row(f"GEQ {small.upper()}", None, f"geq_{name}_{small}", group=group),
+            Row(f"GEQ {large.upper()}", None, geq, role="GEQ", group=group),
+            *paper_controls(geq, group),
+        ]
+    return tuple(rows)
 
 
 GEQ_T1 = Experiment(
@@ -55,21 +63,7 @@ GEQ_T1 = Experiment(
         *_small_rows(
             "resnet18_cifar10", "mdeq_cifar10", "mopteq_cifar10_8m_rand", "geq_cifar10_8m"
         ),
-        *(
-            row
-            for data in ("cifar10", "cifar100")
-            for row in _paper_rows(
-                {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[data],
-                {
-                    "ResNet-18": (f"resnet18_{data}", "ResNet"),
-                    "ResNet-50": (f"resnet50_{data}", ""),
-                    "MDEQ": (f"mdeq_{data}", "MDEQ"),
-                    "MOptEq 8M": (f"mopteq_{data}_8m_rand", "MOptEq"),
-                    "GEQ 5M": (f"geq_{data}_5m", ""),
-                    "GEQ 8M": (f"geq_{data}_8m", "GEQ"),
-                },
-            )
-        ),
+        *_paper_rows({"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"}, "8m_rand", "5m", "8m"),
     ),
     measure=measures.accuracy,
     columns=(ACCURACY, PARAMETERS, STEPS, Column("epoch_seconds", "epoch s", 1)),
@@ -88,20 +82,8 @@ GEQ_T2 = Experiment(
         *_small_rows(
             "resnet18_imagenette", "mdeq_imagenette", "mopteq_imagenette_rand", "geq_imagenette_13m"
         ),
-        *(
-            row
-            for data in ("imagenette", "imagenet100")
-            for row in _paper_rows(
-                {"imagenette": "ImageNette", "imagenet100": "ImageNet-100"}[data],
-                {
-                    "ResNet-18": (f"resnet18_{data}", "ResNet"),
-                    "ResNet-50": (f"resnet50_{data}", ""),
-                    "MDEQ": (f"mdeq_{data}", "MDEQ"),
-                    "MOptEq": (f"mopteq_{data}_rand", "MOptEq"),
-                    "GEQ 6M": (f"geq_{data}_6m", ""),
-                    "GEQ 13M": (f"geq_{data}_13m", "GEQ"),
-                },
-            )
+        *_paper_rows(
+            {"ImageNette": "imagenette", "ImageNet-100": "imagenet100"}, "rand", "6m", "13m"
         ),
     ),
     measure=GEQ_T1.measure,
