@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 import opteq
 from narrow import a, known, tensor
-from opteq.equilibrium import Affine, Chain, Unit, embed_feedforward, universal_units
+from opteq.equilibrium import Affine, BoundChain, Chain, Unit, embed_feedforward, universal_units
+from opteq.errors import OptionError
 from opteq.operators import Dense
-from opteq.penalties import NonNegative, Tanh
-from opteq.problem import AbsoluteNorm, InsideMap, SquaredNorm
-from opteq.solve import SAM, Anderson
+from opteq.penalties import Activation, NonNegative, Tanh
+from opteq.problem import AbsoluteNorm, InsideMap, Penalty, SquaredNorm
+from opteq.solve import SAM, Anderson, solve
+from opteq.theory.training_premises import training_premises
 
 EXACT = Anderson(tol=1e-13, max_steps=2000)
 SETTINGS = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -254,3 +256,77 @@ def test_units_train_with_learned_alpha_and_stay_proximal():
     assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
     assert 0 < a(Tensor, unit.alpha).item() < 1
     assert isinstance(a(Chain, layer.map).units[1].penalty, NonNegative)
+
+
+def three_units(alpha: float) -> tuple[BoundChain, torch.Tensor]:
+    """A chain of three units with features, and its equilibrium."""
+    torch.manual_seed(0)
+    made = [
+        Unit(
+            Dense.from_weight(0.9 * torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]),
+            injection=nn.Linear(4, 6).double(),
+            alpha=alpha,
+        )
+        for _ in range(3)
+    ]
+    bound = Chain(made).bind(torch.randn(5, 4, dtype=torch.float64))
+    found = solve(bound, bound.start(), Anderson(tol=1e-14, max_steps=500, on_failure="ignore"))
+    return bound, tensor(found.state).detach()
+
+
+@torch.no_grad()
+def test_lemma_3_a_deep_chain_is_one_wide_layer_with_a_permutation():
+    bound, z = three_units(0.7)
+    blocks = bound.blocks(z)
+    assert len(blocks) == 3
+    assert float(bound.block_residual(blocks).max()) < 1e-12
+    # As printed, with z~ for P z~ inside of the activation, it does not hold.
+    shifted = (blocks[-1], *blocks[:-1])
+    printed = [
+        0.7 * unit.unit.operator.adjoint(unit.activate(own)) + 0.3 * other - own
+        for unit, own, other in zip(bound.units, blocks, shifted, strict=True)
+    ]
+    assert float(torch.cat(printed, 1).norm(dim=1).max()) > 0.01
+    # And nothing but an equilibrium solves it.
+    moved = tuple(block + 0.1 * torch.randn_like(block) for block in blocks)
+    assert float(bound.block_residual(moved).min()) > 0.01
+
+
+@torch.no_grad()
+def test_theorem_2_holds_for_more_than_two_units():
+    bound, z = three_units(0.7)
+    found = bound.inclusion(bound.blocks(z))
+    assert max(float(part.abs().max()) for part in found) < 1e-11
+    one, at = three_units(1.0)
+    with pytest.raises(OptionError, match="alpha below 1"):
+        one.inclusion(one.blocks(at))
+
+
+@torch.no_grad()
+def test_the_gradient_of_an_envelope_is_that_of_its_values():
+    """v - p, against differences of the envelope's values along outputs of the unit."""
+    bound, z = three_units(0.6)
+    unit, h = bound.units[1], 1e-5
+    direction = torch.randn_like(z)
+    ends = [z + h * direction, z - h * direction]
+    rise = unit.envelope(ends[0]) - unit.envelope(ends[1])
+    way = unit(ends[0]) - unit(ends[1])
+    expected = ((z - unit(z)) * way).sum(1)
+    torch.testing.assert_close(rise, expected, rtol=1e-4, atol=1e-12)
+
+
+def test_premises_of_theorem_6_are_looked_at_one_by_one():
+    def premises(weight: torch.Tensor, penalty: Penalty) -> dict[str, bool]:
+        chain = Chain([Unit(Dense.from_weight(weight), penalty=penalty)])
+        return {claim.name: claim.holds for claim in training_premises(chain, (5,))}
+
+    full = 0.9 * torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0]
+    flat = full.clone()
+    flat[0] = 0
+    smooth = premises(full, Activation(lambda v: 0.5 * v + 0.4 * torch.tanh(v)))
+    assert all(smooth.values())
+    relu = premises(full, NonNegative())
+    assert not relu["least slope of the activation"]
+    assert not relu["largest change of its slope, per unit"]
+    assert not premises(flat, Tanh())["least singular value of the W_l"]
+    assert not premises(1.2 * full, Tanh())["fixed points exist and are bounded"]

@@ -17,6 +17,7 @@ from opteq.solve import Anderson
 from opteq.theory.propositions import (
     arc_cosine,
     far_enough,
+    kerdeq_similarity_bound,
     lipschitz_bound,
     margin_bound,
     remark_1,
@@ -247,3 +248,31 @@ def test_propositions_of_models():
     assert own.value <= bound.value * 1.01  # mu bounds each of the norms that ours has
     assert propositions_of(classifier("mopteq_digits").eval(), x, samples=9) == []
     assert "proposition 3" in propositions_table(found).markdown()
+
+
+def test_kerdeqs_equation_10_is_too_small_where_the_injection_brings_inputs_together():
+    """Inputs that differ where U is nearly 0 have like outputs, however far apart they are."""
+    W = scaled(40, 40, 0.7, 0)
+    torch.manual_seed(0)
+    x = torch.zeros(8, dtype=torch.float64)
+    x[0] = 1.0
+    y = x.clone()
+    y[1] = 6.0  # along which U below has a hundredth of its size
+    U = torch.randn(200, 40, 8, dtype=torch.float64) * 0.3
+    U[:, :, 1] *= 0.01
+    geq = layer(W, 0.2)
+    with torch.no_grad():
+        z1, z2 = geq(U @ x), geq(U @ y)
+    seen = float((z1 * z2).sum(1).mean() / 40)
+    variance = float(U[:, :, 0].square().mean())
+    base = float(arc_cosine(x, x, variance))  # what U makes of them is nearly the same
+    largest = float(torch.linalg.matrix_norm(U, 2).max())
+    outputs = float(z1.norm(dim=1).max())
+    bound = kerdeq_similarity_bound(
+        base, 6.0, mu=0.7, beta=1.0, gamma=0.2, outputs=outputs, largest=largest
+    )
+    assert bound.holds
+    assert seen > 2 * bound.value > 0
+    # The corrected form knows of the direction that U hardly sees.
+    right = similarity_bound(base, 6.0, mu=0.7, beta=1.0, gamma=0.2, outputs=outputs, smallest=0.0)
+    assert seen < right.value

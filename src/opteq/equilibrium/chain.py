@@ -153,3 +153,35 @@ class BoundChain(BoundMap):
             + self.units[1].envelope(middle)
             + per_sample_sum((middle - last).square()) / 2
         )
+
+    def blocks(self, z: Tensor) -> tuple[Tensor, ...]:
+        """z~ = (z_1, ..., z_(L-1), z_0): what the units hand on when the chain starts at an
+        equilibrium z_0 = z [OptEq lemma 3]."""
+        return (*self.layers(z)[:-1], z)
+
+    def block_residual(self, blocks: tuple[Tensor, ...]) -> Tensor:
+        """|z~ - f~(P z~)| for each sample, with f~ all units side by side and P the shift by one
+        block: z~ = alpha W~'s(W~ P z~ + U~ g + b~) + (1 - alpha) P z~ [OptEq equation 7, which
+        prints z~ for P z~ inside of s]. Zero exactly if z_0 is an equilibrium of the chain."""
+        shifted = (blocks[-1], *blocks[:-1])
+        moved = (unit(z) for unit, z in zip(self.units, shifted, strict=True))
+        gaps = [per_sample_sum((a - b).square()) for a, b in zip(blocks, moved, strict=True)]
+        return torch.stack(gaps).sum(0).sqrt()
+
+    def inclusion(self, blocks: tuple[Tensor, ...], *, steps: int = 200) -> tuple[Tensor, ...]:
+        """The gradient of Phi at z~ plus (I - P) z~, block by block: zero at an equilibrium, for
+        any number of units [OptEq theorem 2]. Phi is the sum of the units' envelopes
+        alpha M_phi^(1 - alpha), so each alpha must be below 1.
+
+        The gradient of a unit's envelope at p is v - p with f(v) = p: there is one such v, because
+        f is strongly monotone, and v <- v + p - f(v) tends to it by the factor alpha.
+        """
+        found = []
+        for unit, p, before in zip(self.units, blocks, (blocks[-1], *blocks[:-1]), strict=True):
+            if not float(torch.as_tensor(unit.alpha)) < 1:
+                raise OptionError("With alpha = 1 Phi has no gradient.", "Give alpha below 1.")
+            v = p
+            for _ in range(steps):
+                v = v + p - unit(v)
+            found.append((v - p) + (p - before))
+        return tuple(found)

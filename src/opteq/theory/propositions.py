@@ -151,6 +151,28 @@ def similarity_bound(
     return Bound("proposition 4, GEQ", value, "beta mu^2 < 1; Gaussian U", rest > 0)
 
 
+def kerdeq_similarity_bound(
+    base: float,
+    distance: float,
+    *,
+    mu: float,
+    beta: float,
+    gamma: float,
+    outputs: float,
+    largest: float,
+) -> Bound:
+    """KerDEQ's own form of proposition 4 [KerDEQ equation 10]: the exponent has the *largest*
+    singular value of U, and no square, in place of a quarter of the smallest one squared, and
+    D = exp(gamma |W| B). It falls with the distance of inputs that U may bring together, so it is
+    too small there: see the tests for a pair."""
+    rest = 1 - beta * mu**2
+    exponent = gamma * mu * outputs - gamma * largest * distance**2
+    value = math.inf
+    if rest > 0 and exponent < _LARGEST_EXPONENT:
+        value = mu**2 * math.exp(exponent) * base / rest**2
+    return Bound("equation 10, KerDEQ", value, "beta mu^2 < 1; wrong as printed", rest > 0)
+
+
 def similarity(
     equilibrium: Callable[[Tensor], Tensor],
     x1: Tensor,
