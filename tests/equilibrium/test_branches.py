@@ -275,3 +275,23 @@ def test_two_passes_before_a_backward_pass_keep_their_own_temperature():
     small, large = (layer(s * torch.randn(4, 2, 6, 6)) for s in (0.1, 10.0))
     torch.stack([part.square().sum() for part in (*small, *large)]).sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in layer.parameters() if p.grad is not None)
+
+
+def test_statistics_of_products_pass_over_what_is_not_finite():
+    torch.manual_seed(0)
+    coupling = HeritageDiversity(0.05)
+    branches = [Branch(Conv2d(4, 4), Conv2d(2, 4), channels=4) for _ in range(2)]
+    layer = opteq.Equilibrium(
+        Branches(branches, coupling=coupling), solver=Anderson(on_failure="ignore")
+    ).train()
+    clean = torch.randn(4, 2, 6, 6)
+    layer(clean)
+    before = float(known(coupling.products).running)
+    bad = clean.clone()
+    bad[1, 0, 0, 0] = float("nan")
+    layer(bad)
+    layer(clean[:0])
+    layer(torch.full_like(clean, float("nan")))
+    now = known(coupling.products)
+    assert int(now.batches) == 2
+    assert float(now.running) == pytest.approx(before, rel=0.2)

@@ -143,10 +143,13 @@ class HeritageDiversity(Coupling):
     def observe(self, states: States) -> None:
         if self.products is None or not self._diverse:
             return
-        found = [self._correlations(z, other) for z, other in self._pairs(states)]
-        squares = sum(M.double().square().sum() for M in found)
-        count = sum(M.numel() - M.shape[0] * M.shape[1] for M in found)
-        self.products.follow((torch.as_tensor(squares) / max(count, 1)).sqrt())
+        found = [self._correlations(z, other).double() for z, other in self._pairs(states)]
+        # For each sample; those that are not finite are reported by the solve, and do not count.
+        squares = torch.stack([M.square().sum((1, 2)) for M in found]).sum(0)
+        squares = squares[squares.isfinite()]
+        count = sum(M.shape[1] * (M.shape[1] - 1) for M in found)
+        if len(squares) and count:
+            self.products.follow((squares.mean() / count).sqrt())
 
     def push_over_pull(self, states: States) -> tuple[Tensor, Tensor]:
         """How hard diversity pushes, beside heritage: |diversity| / |heritage| over all branches,
