@@ -158,7 +158,7 @@ def reproduce(
         _pictures(experiment, rows, results, parts, plan),
         _protocol(plan, list(recipes.values()), loaded),
         experiment.note,
-        [row.label for row in experiment.rows if row.title(plan.scale) not in recipes],
+        _left_out(experiment, plan.scale, recipes),
     )
 
 
@@ -175,6 +175,14 @@ def _rehearsed(recipe: Recipe, data: Data) -> Recipe:
     changes = {"steps": 2, "batch_size": 4, "precision": "32-true"}
     train = recipe.train.model_copy(update=changes)
     return recipe.model_copy(update={"model": narrowed_model(recipe.model), "train": train})
+
+
+def _left_out(experiment: Experiment, scale: Scale, recipes: dict[str, Recipe]) -> list[str]:
+    """Rows that are not there, under the title they have where they are."""
+    there = [row for row in experiment.at(scale) if row.title(scale) in recipes]
+    missing = (row for row in experiment.rows if row not in there)
+    other: Scale = "paper" if scale == "tiny" else "tiny"
+    return list(dict.fromkeys(row.title(other) for row in missing))
 
 
 def _groups(rows: dict[str, Row], results: Results, scale: Scale) -> dict[str, Results]:

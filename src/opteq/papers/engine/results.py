@@ -52,8 +52,7 @@ class Results:
         runs = self.values.get(label, [])
         if any(one.get(NEVER_WARM) for one in runs):
             return f"{label} never left warm-up"
-        gains = [one[GAIN] for one in runs if isinstance(one.get(GAIN), float)]
-        if gains and statistics.mean(gains) > STILL_RISING:  # type: ignore[type-var]
-            gain = 100 * statistics.mean(gains)  # type: ignore[type-var]
-            return f"{label} gained {gain:.1f} points in its last fifth"
+        gains = [float(gain) for one in runs if not isinstance(gain := one.get(GAIN, 0.0), list)]
+        if gains and statistics.mean(gains) > STILL_RISING:
+            return f"{label} gained {100 * statistics.mean(gains):.1f} points in its last fifth"
         return ""
