@@ -311,6 +311,22 @@ def test_corrupted_images_are_read_by_severity(tmp_path):
         cifar.load_cifar10_corrupted(tmp_path, "fog", 6)
 
 
+def test_published_corruptions_go_with_the_data_where_they_are_at_hand(cifar10, tmp_path):
+    settings = DataSettings(name="cifar10", download=False)
+    assert load_data(settings, tmp_path).corrupted is None
+    home = tmp_path / "CIFAR-10-C"
+    home.mkdir()
+    np.save(home / "fog.npy", np.full((50_000, 32, 32, 3), 9, np.uint8))
+    np.save(home / "labels.npy", np.arange(50_000) % 10)
+    data = load_data(settings, tmp_path)
+    assert data.corrupted is not None
+    image, label = data.corrupted("fog", 2).read(13)
+    assert bool((image == 9).all())
+    assert int(label) == 3
+    five = load_data(DataSettings(name="cifar10", download=False, split="five_known"), tmp_path)
+    assert five.corrupted is None  # its images are of all ten classes
+
+
 def test_pickled_arrays_are_refused(tmp_path):
     home = tmp_path / "CIFAR-10-C"
     home.mkdir()

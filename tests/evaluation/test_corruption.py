@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 import opteq
 from narrow import a
@@ -12,6 +13,7 @@ from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.evaluation.corruption import Corrupted, mean_corruption_error, under_corruption
 from opteq.evaluation.finished import FinishedFigures
+from opteq.models.network import Network, Output
 
 pytest.importorskip("imagecorruptions")
 
@@ -120,3 +122,23 @@ def test_error_relative_to_a_baseline():
     base = Corrupted({"fog": [0.8, 0.6], "snow": [0.5, 0.0]}, 1.0, 10)
     assert mean_corruption_error(ours, base) == pytest.approx((0.3 / 0.6 + 1.0 / 1.5) / 2)
     assert mean_corruption_error(base, base) == pytest.approx(1.0)
+
+
+def test_published_images_take_the_place_of_made_ones():
+    """All of one published class: a model that always says so is right, on each of them."""
+    images = torch.zeros(8, 1, 8, 8, dtype=torch.uint8)
+    labels = torch.zeros(8, dtype=torch.long)
+    asked = []
+
+    def published(kind, severity):
+        asked.append((kind, severity))
+        return MemoryImages(torch.full((20, 1, 8, 8), severity, dtype=torch.uint8), torch.ones(20))
+
+    class Ones(Network):
+        def compute(self, x):
+            return Output(functional.one_hot(torch.ones(len(x), dtype=torch.long), 3).float(), [])
+
+    found = under_corruption(Ones(), images, labels, kinds=("fog", "snow"), published=published)
+    assert asked == [(kind, severity) for kind in ("fog", "snow") for severity in range(1, 6)]
+    assert found.accuracy == {"fog": [1.0] * 5, "snow": [1.0] * 5}
+    assert found.clean == 0.0

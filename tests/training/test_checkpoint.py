@@ -10,7 +10,11 @@ import torch
 
 import opteq
 from opteq.errors import OpteqError, RunError
-from opteq.training.checkpoint import load_checkpoint, save_checkpoint
+from opteq.models.narrowing import narrowed
+from opteq.models.registry import spelt_out
+from opteq.training.checkpoint import load_checkpoint, pack_model, save_checkpoint
+from opteq.training.recipe_files import load_recipe, whole_recipe
+from opteq.training.session import train
 
 FACTS = {
     "model": {"name": "geq_digits", "options": {}},
@@ -204,3 +208,31 @@ def test_a_model_that_does_not_belong_to_its_weights_takes_no_memory(model, tens
     save_checkpoint(tmp_path / "best.safetensors", tensors, FACTS | {"model": model})
     with pytest.raises(OpteqError):
         opteq.load(tmp_path)
+
+
+def test_a_run_stays_what_it_is_when_the_catalogue_changes(tmp_path):
+    """KerDEQ's hidden width was 64 before runs kept all their options."""
+    small = {**narrowed("kerdeq_cifar10_5m")}
+    del small["hidden"]
+    model = opteq.create_model("kerdeq_cifar10_5m", **small, hidden=64)
+    facts = FACTS | {
+        "model": {"name": "kerdeq_cifar10_5m", "options": small},
+        "classes": [str(n) for n in range(10)],
+        "shape": [3, 32, 32],
+    }
+    save_checkpoint(tmp_path / "best.safetensors", pack_model(model.state_dict()), facts)
+    loaded = opteq.load(tmp_path)
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.allclose(loaded(x), model.eval()(x), atol=1e-3)
+    assert spelt_out("kerdeq_cifar10_5m", {})["hidden"] == 32
+    assert "classes" not in spelt_out("kerdeq_cifar10_5m", {})
+
+
+def test_a_run_keeps_every_option_of_its_model(tmp_path):
+    recipe = load_recipe("geq_digits", ["train.steps=1", "model.options.gamma=0.3"])
+    run, _ = train(recipe, tmp_path / "run")
+    kept = run.recipe.model.options
+    assert kept["gamma"] == 0.3
+    assert kept["hidden"] == 32
+    assert load_checkpoint(run.last)[1]["model"]["options"] == kept
+    assert run.recipe == whole_recipe(recipe)

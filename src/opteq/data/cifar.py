@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -58,6 +59,9 @@ def load_cifar10(folder: Path, *, download: bool = True) -> Data:
         MemoryImages(torch.cat([x for _, x in train]), torch.cat([y[:, 0] for y, _ in train])),
         MemoryImages(test[1], test[0][:, 0]),
         CIFAR10_CLASSES,
+        corrupted=partial(load_cifar10_corrupted, folder, download=False)
+        if (folder / _CORRUPTED.unpacks_to).is_dir()
+        else None,
     )
 
 

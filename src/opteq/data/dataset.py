@@ -97,6 +97,8 @@ class Data:
     task: Task = "classification"
     unseen: ImageSet | None = None
     """Test images of classes that training never saw, for splits that keep some back."""
+    corrupted: Callable[[str, int], ImageSet] | None = None
+    """Published corrupted test images by kind and severity, where they are at hand."""
 
     @property
     def shape(self) -> tuple[int, int, int]:

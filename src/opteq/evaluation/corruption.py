@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from opteq.data.corruption import FAMILIES, KINDS, SEVERITIES, corrupted
+from opteq.data.dataset import ImageSet
+from opteq.data.splits import sample
 from opteq.models.network import Network, is_right
 
 Keep = Callable[[str, Callable[[], float]], float]
@@ -62,11 +64,12 @@ def under_corruption(
     kinds: Sequence[str] = KINDS,
     severities: Sequence[int] = SEVERITIES,
     cache: Path | None = None,
+    published: Callable[[str, int], ImageSet] | None = None,
     keep: Keep | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Corrupted:
-    """Accuracy on uint8 images, each corrupted in every way. `keep` remembers figures from an
-    evaluation that was stopped."""
+    """Accuracy on uint8 images, each corrupted in every way, or on as many that are `published`
+    corrupted, such as CIFAR-10-C. `keep` remembers figures from an evaluation that was stopped."""
     keep = (lambda _, compute: compute()) if keep is None else keep
     accuracy: dict[str, list[float]] = {}
     done = 0
@@ -75,6 +78,8 @@ def under_corruption(
         for severity in severities:
 
             def compute(kind: str = kind, severity: int = severity) -> float:
+                if published is not None:
+                    return _accuracy(model, *sample(published(kind, severity), len(images)))
                 return _accuracy(model, corrupted(images, kind, severity, cache=cache), labels)
 
             accuracy[kind].append(keep(f"{kind}-{severity}", compute))

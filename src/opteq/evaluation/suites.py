@@ -56,14 +56,17 @@ class Findings:
 
 def corruption(subject: Subject) -> Findings:
     """19 corruptions, 5 severities."""
-    x, y = subject.images(1000)
-    key = f"weights {subject.key}, images {content_key(x, y)}"
+    published = subject.data.corrupted
+    x, y = subject.images(1000 if published is None else len(subject.data.test))
+    source = "" if published is None else ", published corruptions"
+    key = f"weights {subject.key}, images {content_key(x, y)}{source}"
     finished = FinishedFigures(subject.folder / "corruption.json", key)
     found = under_corruption(
         subject.model,
         x.cpu(),
         y.cpu(),
         cache=subject.folder / "corrupted",
+        published=published,
         keep=finished,
         progress=lambda n: subject.progress(f"corruption {n} of {19 * 5}"),
     )
@@ -75,7 +78,8 @@ def corruption(subject: Subject) -> Findings:
         ]
         for kind, values in found.accuracy.items()
     ]
-    title = f"Accuracy % under corruption, {len(x)} test images (clean {100 * found.clean:.1f})"
+    images = f"{len(x)} test images{source} (clean {100 * found.clean:.1f})"
+    title = f"Accuracy % under corruption, {images}"
     header = ("", *(f"severity {s}" for s in SEVERITIES), "mean")
     mean = [float(np.mean([v[i] for v in found.accuracy.values()])) for i in range(5)]
     curve = Curves(

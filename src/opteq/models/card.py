@@ -59,6 +59,12 @@ _FAMILIES = {
     ),
     "neural_ode:neural_ode": _Family("dz/dt = f(z) from z(0) = x to z(1)", "none", "none"),
     "tied:weight_tied": _Family("z <- relu(Wz + g(x)), ten times from z = 0", "none", "none"),
+    "feed_forward:feed_forward": _Family(
+        "z <- relu(W_k z + U_k g(x) + b_k), layer by layer", "none", "none"
+    ),
+    "hrnet:hrnet": _Family(
+        "explicit: blocks of convolutions at four scales, fused again and again", "none", "none"
+    ),
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 
@@ -93,7 +99,5 @@ def card(name: str) -> str:
 
 
 def _count(found: Entry, count: int) -> str:
-    if found.reported_parameters is None:
-        return f"{count:,}"
-    off = 100 * (count / found.reported_parameters - 1)
-    return f"{count:,}; the paper has {found.reported_parameters:,} ({off:+.1f}%)"
+    printed = f"; the paper prints {found.printed_parameters}" if found.printed_parameters else ""
+    return f"{count:,}{printed}"

@@ -12,11 +12,11 @@ from opteq.gradient import GradientRule, Unrolled
 from opteq.layer import Equilibrium
 from opteq.models.bodies import Single
 from opteq.models.bounded import bounded_injection, refuse_to_certify
-from opteq.models.heads import PooledHead
+from opteq.models.heads import ConvolutionHead, PooledHead
 from opteq.models.network import Classifier, Network, Segmenter, bounded_classifier
 from opteq.models.normalization import Normalization, normalized
 from opteq.models.resnet import ResNetFeatures
-from opteq.models.stems import Stem
+from opteq.models.stems import Stem, StemKind
 from opteq.operators import Conv2d, DepthwiseSeparable, LinearOperator
 from opteq.options import one_of
 from opteq.problem import InsideMap, Regularizer
@@ -34,7 +34,7 @@ def deep_opteq(
     classes: int = 10,
     task: Literal["classification", "segmentation"] = "classification",
     reductions: int = 0,
-    early_reduction: bool = False,
+    stem: StemKind = "late",
     extractor: Extractor | None = None,
     unit: UnitKind = "convolution",
     head: Literal["pooled", "convolutions"] = "pooled",
@@ -98,18 +98,18 @@ def deep_opteq(
         ends = (in_channels, channels, classes)
         return bounded_classifier(body, ends, reductions, head_grid, head_norm)
     if extractor is None:
-        stem: nn.Module = Stem(
-            in_channels, channels, reductions=reductions, single=True, early=early_reduction
+        front: nn.Module = Stem(
+            in_channels, channels, reductions=reductions, single=True, kind=stem
         )
     else:
-        stem = _extractor(extractor, in_channels, channels)
+        front = _extractor(extractor, in_channels, channels)
     if task == "segmentation":
-        return Segmenter(stem, body, channels, classes)
+        return Segmenter(front, body, channels, classes)
     if head == "convolutions":
-        top: nn.Module = _convolutions(channels, classes)
+        top: nn.Module = ConvolutionHead(channels, classes)
     else:
         top = PooledHead(channels, classes, head_grid)
-    return Classifier(stem, body, channels, classes, head=top)
+    return Classifier(front, body, channels, classes, head=top)
 
 
 def _operator(unit: UnitKind, channels: int, width: int, norm_bound: float) -> LinearOperator:
@@ -160,13 +160,3 @@ def _extractor(extractor: Extractor, in_channels: int, channels: int) -> ResNetF
         widening=2 if extractor == "wide_resnet50" else 1,
         stages=2,
     )
-
-
-def _convolutions(channels: int, classes: int) -> nn.Sequential:
-    """Two rounds of 1x1 convolution, ReLU and pooling, the mean, a linear map [table 6]."""
-    layers: list[nn.Module] = []
-    for stage in (1, 2):
-        layers.append(nn.Conv2d(channels * stage, 2 * channels * stage, 1))
-        layers += [nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * channels, classes)]
-    return nn.Sequential(*layers)

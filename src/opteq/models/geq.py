@@ -15,7 +15,7 @@ from opteq.models.bounded import bounded_injection, refuse_to_certify
 from opteq.models.heads import PooledHead
 from opteq.models.network import Classifier, Network, Segmenter, bounded_classifier
 from opteq.models.normalization import Normalization, normalized
-from opteq.models.stems import Stem
+from opteq.models.stems import Stem, StemKind
 from opteq.operators import Conv2d, PatchProjection
 from opteq.options import one_of
 from opteq.penalties import NonNegative
@@ -37,7 +37,7 @@ def geq(
     classes: int = 10,
     task: Literal["classification", "segmentation"] = "classification",
     reductions: int = 0,
-    early_reduction: bool = False,
+    stem: StemKind = "late",
     kernel: Kernel = "gaussian",
     gamma: float | Literal["mean", "low", "minimum", "learned"] = "mean",
     head_grid: int = 1,
@@ -92,11 +92,11 @@ def geq(
     if certified:
         ends = (in_channels, channels, classes)
         return bounded_classifier(body, ends, reductions, head_grid, head_norm)
-    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
+    front = Stem(in_channels, channels, reductions=reductions, kind=stem)
     if task == "segmentation":
-        return Segmenter(stem, body, channels, classes)
+        return Segmenter(front, body, channels, classes)
     head = PooledHead(channels, classes, head_grid)
-    return Classifier(stem, body, channels, classes, head=head)
+    return Classifier(front, body, channels, classes, head=head)
 
 
 def _sigmoid(W: Conv2d) -> Sigmoid:

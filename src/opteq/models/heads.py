@@ -40,6 +40,20 @@ class BoundedHead(nn.Module):
         return self.operator(pooled.flatten(1)) + self.bias
 
 
+class ConvolutionHead(nn.Sequential):
+    """Two rounds of 1x1 convolution, ReLU and max pooling, the mean, a linear map [OptEq table
+    6]."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        layers: list[nn.Module] = []
+        for stage in (1, 2):
+            layers.append(nn.Conv2d(channels * stage, 2 * channels * stage, 1))
+            layers += [nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+        super().__init__(
+            *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * channels, classes)
+        )
+
+
 class FCNHead(nn.Sequential):
     """The head of FCN: a 3x3 convolution to a quarter of the channels, batch norm, ReLU, dropout, a
     1x1 convolution, and bilinear interpolation back to the size of the images."""

@@ -13,7 +13,7 @@ from opteq.models.bounded import refuse_to_certify
 from opteq.models.heads import PooledHead
 from opteq.models.network import Classifier, bounded_classifier
 from opteq.models.normalization import Normalization, normalized
-from opteq.models.stems import Stem
+from opteq.models.stems import Stem, StemKind
 from opteq.operators import AveragePool, Conv2d, LinearOperator
 from opteq.options import one_of
 from opteq.problem import HeritageDiversity, Independent
@@ -28,7 +28,7 @@ def mopteq(
     in_channels: int = 3,
     classes: int = 10,
     reductions: int = 0,
-    early_reduction: bool = False,
+    stem: StemKind = "late",
     coupling: Literal["loop", "none"] = "loop",
     diversity_weight: float = 0.01,
     diversity: Literal["smooth", "sign", "none"] = "smooth",
@@ -81,6 +81,6 @@ def mopteq(
     if certified:
         ends = (in_channels, channels, classes)
         return bounded_classifier(body, ends, reductions, head_grid, head_norm)
-    stem = Stem(in_channels, channels, reductions=reductions, early=early_reduction)
+    front = Stem(in_channels, channels, reductions=reductions, kind=stem)
     head = PooledHead(body.out_channels, classes, head_grid)
-    return Classifier(stem, body, body.out_channels, classes, head=head)
+    return Classifier(front, body, body.out_channels, classes, head=head)

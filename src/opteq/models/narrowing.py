@@ -73,5 +73,10 @@ _NARROWINGS: dict[str, Narrowing] = {
     ),
     "neural_ode:neural_ode": lambda _, side: ({"filters": 8, "side": 8}, 8),
     "tied:weight_tied": lambda _, side: ({"channels": 8}, 8),
+    "feed_forward:feed_forward": lambda options, side: (
+        {"channels": 8, "widths": (4,) * len(options["widths"])},
+        8,
+    ),
+    "hrnet:hrnet": lambda _, side: ({"width": 4, "first": (1, 8), "blocks": 1}, 64),
     "resnet:resnet": lambda _, side: ({"width": 4}, 32),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opteq.errors import UnknownOptionError, nearest
+from opteq.errors import RenamedWarning, UnknownOptionError, nearest
 from opteq.models.catalogue import ENTRIES, Entry
 
 if TYPE_CHECKING:
@@ -44,6 +45,37 @@ def options_of(name: str) -> list[str]:
     return list(inspect.signature(builder(name)).parameters)
 
 
+# Options that follow from the data a model is trained on.
+_OF_THE_DATA = ("classes", "in_channels")
+_TOLD: set[str] = set()
+
+
+def renamed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options under their present names; an old one is mentioned once."""
+    found = dict(options)
+    if "early_reduction" in found:
+        if found.pop("early_reduction"):
+            found.setdefault("stem", "early")
+        if "early_reduction" not in _TOLD:
+            _TOLD.add("early_reduction")
+            warnings.warn(
+                "early_reduction=True is now stem='early'; the old name still works.",
+                RenamedWarning,
+                stacklevel=3,
+            )
+    return found
+
+
+def spelt_out(name: str, options: Mapping[str, Any], *, old: bool = False) -> dict[str, Any]:
+    """Every option that a model of the catalogue is built with, except those that follow from its
+    data: what a run keeps, so that it does not change when the catalogue does. For an `old` run,
+    whose options were not spelt out, the catalogue's former ones are filled in."""
+    found = entry(name)
+    former = found.formerly if old else {}
+    whole = {**found.options, **former, **renamed(options)}
+    return {key: value for key, value in whole.items() if key not in _OF_THE_DATA}
+
+
 def create_model(name: str, **options: Any) -> Network:
     """Build a model; `options` override those of its entry (see the builder's signature). `solver`,
     `gradient` and `regularizer` may be given by name, or as a mapping with name and options.
@@ -54,6 +86,7 @@ def create_model(name: str, **options: Any) -> Network:
     """
     from opteq.choices import gradient_from, regularizer_from, solver_from
 
+    options = renamed(options)
     known = options_of(name)
     for option in options:
         if option not in known:

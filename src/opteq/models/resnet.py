@@ -8,11 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError
-from opteq.models.heads import FCNHead, PooledHead
+from opteq.models.heads import ConvolutionHead, FCNHead, PooledHead
 from opteq.models.network import Network, Output
 from opteq.options import one_of, whole
 
 ResNetStem = Literal["cifar", "imagenet"]
+Depth = Literal[18, 34, 50, 101]
+# Blocks of each stage.
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 
 class ResidualBlock(nn.Module):
@@ -63,20 +66,20 @@ class ResNetFeatures(nn.Sequential):
         dilated: bool = False,
     ) -> None:
         one_of("stem", stem, ("cifar", "imagenet"))
-        one_of("depth", str(depth), ("18", "50"))
-        bottleneck = depth == 50
+        one_of("depth", str(depth), tuple(str(known) for known in _BLOCKS))
+        bottleneck = depth >= 50
         if widening != 1 and not bottleneck:
             raise OptionError(
-                "widening is for bottlenecks, and depth 18 has none.", "Give depth=50, or a width."
+                f"widening is for bottlenecks, and depth {depth} has none.",
+                "Give depth=50, or a width.",
             )
         if stem == "cifar":
             layers = [*convolution(in_channels, width, 3), nn.ReLU()]
         else:
             layers = [*convolution(in_channels, width, 7, 2), nn.ReLU()]
             layers.append(nn.MaxPool2d(3, stride=2, padding=1))
-        counts = (3, 4, 6, 3) if bottleneck else (2, 2, 2, 2)
         channels = width
-        for stage, count in enumerate(counts[: whole("stages", stages, least=1)]):
+        for stage, count in enumerate(_BLOCKS[depth][: whole("stages", stages, least=1)]):
             base = width * 2**stage
             out, inner = (4 * base, base * widening) if bottleneck else (base, base)
             keep = dilated and stage >= 2
@@ -111,32 +114,44 @@ class ResNet(Network):
 
 def resnet(
     *,
-    depth: Literal[18, 50] = 18,
+    depth: Depth = 18,
     stem: ResNetStem = "cifar",
     in_channels: int = 3,
     classes: int = 10,
     width: int = 64,
     widening: int = 1,
+    stages: int = 4,
     task: Literal["classification", "segmentation"] = "classification",
     dilated: bool = False,
+    head: Literal["pooled", "convolutions"] = "pooled",
     head_grid: int = 1,
 ) -> ResNet:
-    """ResNet-18, ResNet-50 or Wide-ResNet-50, with the 3x3 stem for small images or the 7x7 one for
-    ImageNet. For `task="segmentation"` an FCN head gives a class for each pixel;
-    otherwise the head sees the mean of each of `head_grid` x `head_grid` parts of the image."""
+    """A ResNet, or a Wide-ResNet by `widening`, with the 3x3 stem for small images or the 7x7 one
+    for ImageNet; the first `stages` of its four. For `task="segmentation"` an FCN head gives a
+    class for each pixel; otherwise the pooled head sees the mean of each of `head_grid` x
+    `head_grid` parts of the image, and "convolutions" is the head of OptEq on ImageNet."""
     one_of("task", task, ("classification", "segmentation"))
+    one_of("head", head, ("pooled", "convolutions"))
     features = ResNetFeatures(
-        depth, stem=stem, in_channels=in_channels, width=width, widening=widening, dilated=dilated
+        depth,
+        stem=stem,
+        in_channels=in_channels,
+        width=width,
+        widening=widening,
+        stages=stages,
+        dilated=dilated,
     )
     if task == "segmentation":
         return ResNet(features, FCNHead(features.out_channels, classes))
+    if head == "convolutions":
+        return ResNet(features, ConvolutionHead(features.out_channels, classes))
     return ResNet(features, PooledHead(features.out_channels, classes, head_grid))
 
 
 def convolution(
-    a: int, b: int, size: int, stride: int = 1, dilation: int = 1
+    a: int, b: int, size: int, stride: int = 1, dilation: int = 1, *, bias: bool = False
 ) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """A convolution that keeps the size (except for its stride), and batch norm."""
     padding = size // 2 * dilation
-    layer = nn.Conv2d(a, b, size, stride, padding, dilation=dilation, bias=False)
+    layer = nn.Conv2d(a, b, size, stride, padding, dilation=dilation, bias=bias)
     return layer, nn.BatchNorm2d(b)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.models.bounded import Bounded, SortedPairs
 from opteq.operators import Conv2d
+from opteq.options import one_of
 from opteq.states import fast_order
+
+StemKind = Literal["late", "early", "first", "nonlinear"]
+_KINDS = ("late", "early", "first", "nonlinear")
 
 
 class Stem(nn.Sequential):
-    """Features g(x): two 3x3 convolutions (`single`: one), `reductions` more of stride 2, batch
-    norm, ReLU. `early` reduces first, and one convolution follows: on a CPU the convolutions at
-    full resolution can cost as much as the equilibrium."""
+    """Features g(x): 3x3 convolutions, batch norm, ReLU. `reductions` of them have stride 2, and
+    `kind` says where:
+
+    - "late": two convolutions (`single`: one), then the reductions;
+    - "first": the reductions, then two convolutions (`single`: one), as the papers have it for
+      large images;
+    - "early": the reductions, then one convolution: on a CPU convolutions at full resolution can
+      cost as much as the equilibrium;
+    - "nonlinear": one convolution, then the reductions (one plain convolution if there are none),
+      each followed by batch norm and ReLU. The others are linear up to their last ReLU.
+    """
 
     def __init__(
         self,
@@ -22,17 +36,23 @@ class Stem(nn.Sequential):
         *,
         reductions: int = 0,
         single: bool = False,
-        early: bool = False,
+        kind: StemKind = "late",
     ) -> None:
-        strides = [1] * (1 if single else 2) + [2] * reductions
-        if early and reductions:
-            strides = [2] * reductions + [1]
-        widths = [in_channels] + [channels] * len(strides)
-        layers: list[nn.Module] = [
-            nn.Conv2d(a, channels, 3, stride=stride, padding=1, bias=False)
-            for a, stride in zip(widths, strides, strict=False)
-        ]
-        super().__init__(*layers, nn.BatchNorm2d(channels), nn.ReLU())
+        one_of("stem", kind, _KINDS)
+        plain = [1] * (1 if single else 2)
+        strides = {
+            "late": plain + [2] * reductions,
+            "first": [2] * reductions + plain,
+            "early": [2] * reductions + [1] if reductions else plain,
+            "nonlinear": [1] + ([2] * reductions or [1]),
+        }[kind]
+        layers: list[nn.Module] = []
+        for i, stride in enumerate(strides):
+            width = in_channels if i == 0 else channels
+            layers.append(nn.Conv2d(width, channels, 3, stride=stride, padding=1, bias=False))
+            if kind == "nonlinear" or i == len(strides) - 1:
+                layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+        super().__init__(*layers)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         # All later layers, down to the head, keep this memory order.

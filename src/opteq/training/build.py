@@ -15,7 +15,7 @@ from opteq.errors import OpteqError, RecipeError
 from opteq.layer import equilibria
 from opteq.models.narrowing import narrowed
 from opteq.models.network import Network
-from opteq.models.registry import create_model, entry, options_of
+from opteq.models.registry import create_model, entry, options_of, renamed
 from opteq.training.recipe import ModelSettings, Recipe
 
 
@@ -56,6 +56,7 @@ def _refuse_too_large(recipe: Recipe, data: Data) -> None:
 def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Network:
     """A registered model for this many classes and channels."""
     known = options_of(settings.name)
+    settings = settings.model_copy(update={"options": renamed(settings.options)})
     for name, found in (("classes", classes), ("in_channels", channels)):
         if settings.options.get(name, found) != found:
             raise RecipeError(

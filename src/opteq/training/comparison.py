@@ -21,6 +21,7 @@ from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import whole_recipe
 from opteq.training.session import Report, train
 
 
@@ -136,7 +137,7 @@ def run_comparison(
             seeded = recipe.model_copy(update={"seed": seed})
             run = RunFolder(output / f"{recipe.name}-seed{seed}")
             exists = run.last.is_file()
-            if exists and run.recipe != seeded:
+            if exists and run.recipe != whole_recipe(seeded):
                 raise RunError(
                     f"{run.path} was trained with another recipe.",
                     "Give another --output, or remove that folder.",

@@ -15,7 +15,7 @@ from opteq.errors import RunError
 from opteq.files import write_atomically
 from opteq.training.checkpoint import FORMAT
 from opteq.training.recipe import Recipe
-from opteq.training.recipe_files import load_recipe
+from opteq.training.recipe_files import load_recipe, whole_recipe
 
 RECIPE, ENVIRONMENT, METRICS = "recipe.yaml", "environment.json", "metrics.jsonl"
 LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"
@@ -53,7 +53,7 @@ class RunFolder:
             raise RunError(
                 f"{self.path} is not the folder of a run.", "Give one that has recipe.yaml."
             )
-        return load_recipe(self.path / RECIPE)
+        return whole_recipe(load_recipe(self.path / RECIPE), old=True)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""

@@ -10,6 +10,7 @@ import torch
 
 from opteq.errors import DataWarning
 from opteq.models.network import Network
+from opteq.models.registry import spelt_out
 from opteq.options import one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model
@@ -32,6 +33,8 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
         path = folder.last
     tensors, facts = load_checkpoint(path)
     settings = settings_from(ModelSettings, facts["model"], f"The model of {path}")
+    options = spelt_out(settings.name, settings.options, old=True)
+    settings = settings.model_copy(update={"options": options})
     with torch.device("meta"):
         expected = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
     require_fitting(expected, tensors, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,16 @@ def load_recipe(
     recipe = settings_from(Recipe, values, f"The recipe {path.stem}")
     _check(recipe)
     return recipe
+
+
+def whole_recipe(recipe: Recipe, *, old: bool = False) -> Recipe:
+    """The recipe with every option of its model spelt out: what a run keeps, so that it stays what
+    it is when the catalogue changes. For a recipe from an `old` run, see `registry.spelt_out`."""
+    from opteq.models.registry import spelt_out
+
+    options = spelt_out(recipe.model.name, recipe.model.options, old=old)
+    model = recipe.model.model_copy(update={"options": json.loads(json.dumps(options))})
+    return recipe.model_copy(update={"model": model})
 
 
 def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -167,7 +178,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
 def _check(recipe: Recipe) -> None:
     """What no single value shows: names that must exist, values that contradict each other."""
     from opteq.data.catalogue import NAMED
-    from opteq.models.registry import entry, options_of
+    from opteq.models.registry import entry, options_of, renamed
 
     try:
         found = entry(recipe.model.name)
@@ -178,7 +189,7 @@ def _check(recipe: Recipe) -> None:
     except OpteqError as error:
         raise RecipeError(f"The recipe {recipe.name}: {error.problem}", error.remedy) from None
     known = options_of(found.name)
-    for option in recipe.model.options:
+    for option in renamed(recipe.model.options):
         if option not in known:
             raise RecipeError(
                 f"The recipe {recipe.name}: {found.name} has no option {option!r}.",

@@ -18,6 +18,7 @@ from opteq.training.loggers import with_loggers
 from opteq.training.loop import Trainer, TrainingResult
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import whole_recipe
 
 Report = Callable[[RunFolder, Data], None]
 
@@ -71,6 +72,7 @@ def train(
     """Train a recipe into a run folder; if that is taken and `numbered`, into the first free one
     with a number. Everything is checked before the folder is made, and it is locked during
     training. `report` is called with the folder and the data when the training is finished."""
+    recipe = RunFolder(run_dir).recipe if resume else whole_recipe(recipe)
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     data = load_data(recipe.data, data_dir) if data is None else data

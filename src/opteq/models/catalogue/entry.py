@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 STEM = "Stem: two 3x3 convolutions, batch norm, ReLU; this fits the paper's count."
@@ -23,7 +23,9 @@ class Entry:
     paper: str
     table: str = ""
     input_shape: tuple[int, int, int] = (3, 32, 32)
-    reported_parameters: int | None = None
-    """The paper's count."""
+    printed_parameters: str = ""
+    """The count as the paper prints it, such as "5M"."""
     chosen: tuple[str, ...] = ()
     """What the paper leaves open, and what was chosen here."""
+    formerly: dict[str, Any] = field(default_factory=dict)
+    """Options that were otherwise before runs kept all of theirs: what old runs are built with."""

@@ -10,6 +10,10 @@ GEQ = "GEQ: Gaussian Kernel Inspired Equilibrium Models"
 KERDEQ = "KerDEQ, the first version of GEQ"
 
 _WIDTHS = "W and U are 3x3 convolutions between the state and the middle channels."
+_IMAGE_STEM = (
+    "Stem: the paper's two downsampling convolutions, then that of CIFAR: two 3x3 convolutions, "
+    "batch norm, ReLU. The downsampling ones alone would have 4.6M parameters where it prints 6M."
+)
 _GAMMA = "gamma = 0.2 / mean patch distance; the paper's minimum is unstable across seeds."
 _OTHER = (
     "Spectral norm bounds; the paper's weight normalisation does not give |W| < 1 "
@@ -17,17 +21,18 @@ _OTHER = (
     "Batch norm between the equilibrium and the head.",
 )
 _SIZES = {
-    # channels of the state, middle channels, parameters
-    ("cifar", "5m"): (256, (64, 128, 128, 128, 256, 256), 5_040_000),
-    ("cifar", "8m"): (320, (80, 160, 160, 160, 320, 320), 7_860_000),
-    ("image", "6m"): (256, (32, 64, 128, 128, 256, 256), 5_790_000),
-    ("image", "13m"): (384, (48, 96, 192, 192, 384, 384), 12_980_000),
+    # channels of the state, middle channels
+    ("cifar", "5m"): (256, (64, 128, 128, 128, 256, 256)),
+    ("cifar", "8m"): (320, (80, 160, 160, 160, 320, 320)),
+    ("image", "6m"): (256, (32, 64, 128, 128, 256, 256)),
+    ("image", "13m"): (384, (48, 96, 192, 192, 384, 384)),
 }
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "cifar": {"sides": (32, 16, 8, 8, 4, 4), "patch": 2, "split": 8, "hidden": 64},
     "image": {
         "sides": (64, 32, 16, 16, 8, 8),
         "reductions": 2,
+        "stem": "first",
         "patch": 2,
         "split": 8,
         "hidden": 128,
@@ -36,7 +41,7 @@ _LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 def _geq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry:
-    channels, middle, count = _SIZES[size]
+    channels, middle = _SIZES[size]
     side = 32 if size[0] == "cifar" else 256
     return Entry(
         name=name,
@@ -51,13 +56,14 @@ def _geq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry:
         paper=GEQ,
         table=table,
         input_shape=(3, side, side),
-        reported_parameters=count,
-        chosen=(STEM, _WIDTHS, _GAMMA, *_OTHER),
+        printed_parameters=size[1].upper(),
+        chosen=(STEM if size[0] == "cifar" else _IMAGE_STEM, _WIDTHS, _GAMMA, *_OTHER),
+        formerly={} if size[0] == "cifar" else {"stem": "late"},
     )
 
 
 def _kerdeq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry:
-    channels, middle, _ = _SIZES[size]
+    channels, middle = _SIZES[size]
     side = 32 if size[0] == "cifar" else 256
     patches = {} if size[0] == "cifar" else {"patch": 4, "split": 4}
     return Entry(
@@ -69,13 +75,22 @@ def _kerdeq(name: str, size: tuple[str, str], classes: int, table: str) -> Entry
             "classes": classes,
             **_LAYOUTS[size[0]],
             **patches,
+            "hidden": 32,
             "gamma": 0.5,
         },
         summary=f"KerDEQ with six patch-Gaussian branches, {side}x{side} images, {classes} classes",
         paper=KERDEQ,
         table=table,
         input_shape=(3, side, side),
-        chosen=(STEM, _WIDTHS, *_OTHER, "The paper prints no count; the shapes are GEQ's."),
+        printed_parameters=size[1].upper(),
+        chosen=(
+            STEM if size[0] == "cifar" else _IMAGE_STEM,
+            _WIDTHS,
+            *_OTHER,
+            "The paper prints the input scales and the hidden width of 32; channels are GEQ's, "
+            "which have the same printed counts.",
+        ),
+        formerly={"hidden": 64} if size[0] == "cifar" else {"hidden": 128, "stem": "late"},
     )
 
 

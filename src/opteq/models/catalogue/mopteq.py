@@ -6,10 +6,15 @@ from typing import Any
 
 from opteq.models.catalogue.entry import DIGIT_SHAPE, DIGITS, STEM, Entry
 
+GEQ = "GEQ: Gaussian Kernel Inspired Equilibrium Models"
 MOPTEQ = "Optimization Inspired Multi-Branch Equilibrium Models"
 
 _SMOOTH = "Smooth diversity, nearly as strong as the paper's sign, with which solves stall."
 _MIDDLE = "Middle channels C (1/8, 1/4, 1/4, 1/2); this fits the paper's count."
+_SIX = (
+    "GEQ's section 4.2 gives MOptEq the architecture of GEQ: its six branches and their channels, "
+    "narrower where the printed count is smaller."
+)
 _SMALL: dict[str, Any] = {"channels": 32, "middle": (64, 128, 128), "sides": (32, 32, 32)}
 _SMALL_CHOSEN = (
     STEM,
@@ -20,7 +25,7 @@ _SMALL_CHOSEN = (
 def _mopteq(
     name: str,
     channels: int,
-    reported: int | None,
+    printed: str,
     *,
     classes: int = 10,
     images: bool = False,
@@ -36,7 +41,7 @@ def _mopteq(
         "classes": classes,
     }
     if images:
-        options["reductions"] = 2
+        options |= {"reductions": 2, "stem": "first"}
     sides = ", ".join(str(side) for side in options["sides"])
     return Entry(
         name=name,
@@ -46,8 +51,9 @@ def _mopteq(
         paper=MOPTEQ,
         table=table,
         input_shape=(3, 256, 256) if images else (3, 32, 32),
-        reported_parameters=reported,
+        printed_parameters=printed,
         chosen=(STEM, _MIDDLE, _SMOOTH, *chosen),
+        formerly={"stem": "late"} if images else {},
     )
 
 
@@ -57,26 +63,53 @@ _IMAGES = (
 )
 
 ENTRIES = (
-    _mopteq("mopteq_cifar10_480k", 128, 480_000),
-    _mopteq("mopteq_cifar10_2m", 256, 1_900_000),
-    _mopteq("mopteq_cifar100_2m", 256, 1_900_000, classes=100),
+    _mopteq("mopteq_cifar10_480k", 128, "0.48M"),
+    _mopteq("mopteq_cifar10_2m", 256, "1.9M"),
+    _mopteq("mopteq_cifar100_2m", 256, "1.9M", classes=100),
     _mopteq(
         "mopteq_cifar100_8m",
         528,
-        8_100_000,
+        "8.1M",
         classes=100,
         chosen=("528 channels; the paper does not give them for this size.",),
     ),
-    _mopteq("mopteq_imagenette_2m", 200, 1_900_000, images=True, table="2", chosen=_IMAGES),
-    _mopteq("mopteq_imagenette_10m", 456, 10_000_000, images=True, table="2", chosen=_IMAGES),
+    _mopteq("mopteq_imagenette_2m", 200, "1.9M", images=True, table="2", chosen=_IMAGES),
+    _mopteq("mopteq_imagenette_10m", 456, "10M", images=True, table="2", chosen=_IMAGES),
     _mopteq(
         "mopteq_imagenet_13m",
         512,
-        13_000_000,
+        "13M",
         images=True,
         table="4",
         classes=1000,
         chosen=_IMAGES,
+    ),
+    *(
+        Entry(
+            name=name,
+            builder="mopteq:mopteq",
+            options={
+                "channels": channels,
+                "middle": middle,
+                "sides": (64, 32, 16, 16, 8, 8) if images else (32, 16, 8, 8, 4, 4),
+                "diversity_weight": 0.001,
+                "classes": classes,
+                **({"reductions": 2, "stem": "first"} if images else {}),
+            },
+            summary=f"MOptEq with six coupled branches, as GEQ's comparison has it, {classes} "
+            "classes",
+            paper=GEQ,
+            table="2" if images else "1",
+            input_shape=(3, 256, 256) if images else (3, 32, 32),
+            printed_parameters=printed,
+            chosen=(STEM, _SMOOTH, _SIX),
+        )
+        for name, channels, middle, classes, images, printed in (
+            ("mopteq_six_cifar10_8m", 320, (80, 160, 160, 160, 320, 320), 10, False, "8M"),
+            ("mopteq_six_cifar100_8m", 320, (80, 160, 160, 160, 320, 320), 100, False, "8M"),
+            ("mopteq_six_imagenette_10m", 336, (42, 84, 168, 168, 336, 336), 10, True, "10M"),
+            ("mopteq_six_imagenet100_13m", 384, (48, 96, 192, 192, 384, 384), 100, True, "13M"),
+        )
     ),
     Entry(
         name="mopteq_cifar10_small",
@@ -85,7 +118,7 @@ ENTRIES = (
         summary="MOptEq with three coupled branches at one scale",
         paper=MOPTEQ,
         table="1",
-        reported_parameters=193_000,
+        printed_parameters="193K",
         chosen=(*_SMALL_CHOSEN, _SMOOTH),
     ),
     Entry(
@@ -95,7 +128,7 @@ ENTRIES = (
         summary="POptEq: the same branches without coupling, outputs summed",
         paper=MOPTEQ,
         table="1",
-        reported_parameters=193_000,
+        printed_parameters="193K",
         chosen=_SMALL_CHOSEN,
     ),
     Entry(
@@ -105,7 +138,7 @@ ENTRIES = (
         summary="POptEq with a 3x3 convolution over all branches as fusion",
         paper=MOPTEQ,
         table="1",
-        reported_parameters=276_000,
+        printed_parameters="276K",
         chosen=_SMALL_CHOSEN,
     ),
     Entry(

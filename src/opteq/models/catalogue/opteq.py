@@ -23,7 +23,7 @@ _IMAGENET = (
 )
 
 
-def _deep(name: str, widths: tuple[int, ...], count: int, table: str) -> Entry:
+def _deep(name: str, widths: tuple[int, ...], count: str, table: str) -> Entry:
     return Entry(
         name=name,
         builder="deep:deep_opteq",
@@ -31,7 +31,7 @@ def _deep(name: str, widths: tuple[int, ...], count: int, table: str) -> Entry:
         summary="deep OptEq, five 3x3 unit layers",
         paper=OPTEQ,
         table=table,
-        reported_parameters=count,
+        printed_parameters=count,
         chosen=_DEEP,
     )
 
@@ -58,8 +58,8 @@ def _imagenet(name: str, options: dict[str, Any], **facts: str) -> Entry:
 
 
 ENTRIES = (
-    _deep("opteq_cifar10_162k", (16, 32, 64, 64, 128), 162_000, "4"),
-    _deep("opteq_cifar10_199k", (16, 32, 64, 128, 128), 199_000, "3, 5, 8"),
+    _deep("opteq_cifar10_162k", (16, 32, 64, 64, 128), "162k", "4"),
+    _deep("opteq_cifar10_199k", (16, 32, 64, 128, 128), "199k", "3, 5, 8"),
     Entry(
         name="opteq_cifar10_1m",
         builder="deep:deep_opteq",
@@ -67,7 +67,7 @@ ENTRIES = (
         summary="deep OptEq, five 3x3 unit layers",
         paper=OPTEQ,
         table="4",
-        reported_parameters=1_400_000,
+        printed_parameters="1.4M",
         chosen=("Twice the widths and 104 channels; the paper gives only the count.",),
     ),
     _imagenet(
@@ -99,6 +99,7 @@ ENTRIES = (
             "classes": 19,
             "task": "segmentation",
             "reductions": 3,
+            "stem": "first",
         },
         summary="deep OptEq with three unit layers and an FCN head, 19 pixel classes",
         paper=OPTEQ,
@@ -108,6 +109,7 @@ ENTRIES = (
             "State of 256 channels at an eighth of the image, three strided convolutions in front; "
             "the paper gives only the widths of the units.",
         ),
+        formerly={"stem": "late"},
     ),
     Entry(
         name="opteq_segment_tiny",

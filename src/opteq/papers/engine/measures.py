@@ -81,13 +81,16 @@ def unseen_accuracy(run: Trained) -> Values:
 
 
 def corruption(run: Trained) -> Values:
-    """Accuracy under 19 corruptions; images are made once for all runs."""
-    x, y = images_of(run, 500)
+    """Accuracy under 19 corruptions: on all published images where they are at hand, otherwise on
+    images that are made once for all runs."""
+    published = run.data.corrupted
+    x, y = images_of(run, 500 if published is None else None)
     cache = run.run.path.parent.parent / "corrupted"
-    found = under_corruption(run.model, x, y, cache=cache)
+    found = under_corruption(run.model, x, y, cache=cache, published=published)
     kinds = {kind: sum(values) / len(values) for kind, values in found.accuracy.items()}
     by_severity = np.mean(list(found.accuracy.values()), axis=0).tolist()
-    return {**found.figures(), "clean": found.clean, "by_severity": by_severity, **kinds}
+    figures = {**found.figures(), "clean": found.clean, "corrupted_images": float(found.images)}
+    return {**figures, "by_severity": by_severity, **kinds}
 
 
 def attacks(*chosen: Attack, most: int = 200) -> Measure:

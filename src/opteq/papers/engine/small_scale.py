@@ -14,6 +14,7 @@ from opteq.training.recipe_files import load_recipe
 
 _DIGITS = {
     "geq": "geq_digits",
+    "kerdeq": "kerdeq_digits",
     "opteq": "opteq_single_digits",
     "deep": "opteq_digits",
     "mopteq": "mopteq_digits",
@@ -24,12 +25,13 @@ _DIGITS = {
     "ode": "neural_ode_digits",
     "augmented_ode": "augmented_ode_digits",
     "tied": "tied_digits",
+    "feed_forward": "feed_forward_digits",
     "geq_certified": "geq_digits_certified",
     "opteq_certified": "opteq_digits_certified",
     "deep_certified": "deep_opteq_digits_certified",
     "mopteq_certified": "mopteq_digits_certified",
 }
-_MAIN = ("geq", "opteq", "deep", "mopteq", "resnet")
+_MAIN = ("geq", "kerdeq", "opteq", "deep", "mopteq", "resnet")
 _CERTIFIED = ("geq", "opteq", "deep", "mopteq")
 _PREFIX = {"deep": "deep_opteq"}
 FAMILIES: dict[str, dict[str, str]] = {

@@ -59,6 +59,7 @@ GEQ_F2 = Experiment(
         Column("mean_corruption_error", "mean error %", percent=True),
         Column("clean", "clean accuracy %", percent=True),
         *(Column(f"{family}_accuracy", f"{family} %", 1, True) for family in FAMILIES),
+        Column("corrupted_images", "images", 0),
     ),
     claims=(
         Statement(
@@ -74,8 +75,9 @@ GEQ_F2 = Experiment(
     ),
     pictures=_corruption_pictures,
     note=(
-        "The paper's figure is a picture without numbers. Corrupted images are made from the first "
-        "500 test images, the same for all models; images under 32 pixels are enlarged for it and "
+        "The paper's figure is a picture without numbers. On CIFAR-10 the images are those of "
+        "CIFAR-10-C if it is in the data folder, all of them; otherwise they are made from 500 "
+        "test images, the same for all models, and images under 32 pixels are enlarged for it and "
         "averaged down."
     ),
 )
