@@ -101,6 +101,10 @@ class DataWarning(UserWarning):
     """Data that can be used, but is not what it seems."""
 
 
+class InertWarning(UserWarning):
+    """An equilibrium that cannot be told from one application of its map."""
+
+
 class RenamedWarning(UserWarning):
     """A name that still works but has been replaced."""
 

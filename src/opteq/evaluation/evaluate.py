@@ -31,6 +31,7 @@ from opteq.evaluation.suites import Subject
 from opteq.exhibits import Picture, Table
 from opteq.models.network import Classifier, Network, is_right
 from opteq.training.folder import RunFolder
+from opteq.training.inert import warn_if_inert
 from opteq.training.load import load
 from opteq.training.tally import Tally, tally
 
@@ -40,6 +41,8 @@ _PERCENT = (
     "mean_iou",
     "mean_accuracy",
     "unconverged",
+    "feedback",
+    "feedback_rescaled",
     "adaptive_accuracy",
     "adaptive_decided",
 )
@@ -168,6 +171,7 @@ def evaluate_model(
     part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"
     protocol = f"{what}, {data.name} ({split} split), {part} test images"
     figures = found.figures()
+    warn_if_inert(model, figures)
     bins = None
     if "calibration" in suites:
         added, bins = _calibration(model, data, limit)

@@ -13,6 +13,7 @@ from opteq.data.corruption import SEVERITIES
 from opteq.data.dataset import Data, content_key
 from opteq.data.splits import sample
 from opteq.errors import OptionError
+from opteq.evaluation.acting import acting, acting_table
 from opteq.evaluation.attack import STANDARD, under_attack
 from opteq.evaluation.convergence import convergence, plain
 from opteq.evaluation.corruption import under_corruption
@@ -184,7 +185,10 @@ def solving(subject: Subject) -> Findings:
             objective,
             log_y=True,
         )
-    return Findings(pictures=pictures)
+    found = acting(model, x)
+    worst = min(found, key=lambda one: one.rescaled)
+    figures = {"local_rate": max(one.rate for one in found), "least_feedback": worst.feedback}
+    return Findings(figures, [acting_table(found)], pictures)
 
 
 def speed(subject: Subject) -> Findings:

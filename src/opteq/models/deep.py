@@ -14,7 +14,7 @@ from opteq.models.bodies import Single
 from opteq.models.bounded import bounded_injection, refuse_to_certify
 from opteq.models.heads import ConvolutionHead, PooledHead
 from opteq.models.network import Classifier, Network, Segmenter, bounded_classifier
-from opteq.models.normalization import Normalization, normalized
+from opteq.models.normalization import Normalization, Start, normalized
 from opteq.models.resnet import ResNetFeatures
 from opteq.models.stems import Stem, StemKind
 from opteq.operators import Conv2d, DepthwiseSeparable, LinearOperator
@@ -47,6 +47,7 @@ def deep_opteq(
     regularizer_form: Literal["gradient", "prox"] = "gradient",
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
+    start: Start = "normal",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Network:
@@ -75,7 +76,7 @@ def deep_opteq(
         raise refuse_to_certify("Segmentation", "Leave `certified` out.")
     units = [
         Unit(
-            normalized(_operator(unit, channels, width, norm_bound), normalization),
+            normalized(_operator(unit, channels, width, norm_bound), normalization, start),
             injection=bounded_injection(channels, width)
             if certified
             else _injection(unit, channels, width),

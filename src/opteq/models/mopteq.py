@@ -12,7 +12,7 @@ from opteq.models.bodies import Single
 from opteq.models.bounded import refuse_to_certify
 from opteq.models.heads import PooledHead
 from opteq.models.network import Classifier, bounded_classifier
-from opteq.models.normalization import Normalization, normalized
+from opteq.models.normalization import Normalization, Start, normalized
 from opteq.models.stems import Stem, StemKind
 from opteq.operators import AveragePool, Conv2d, LinearOperator
 from opteq.options import one_of
@@ -40,6 +40,7 @@ def mopteq(
     head_norm: float = 10.0,
     norm_bound: float = 0.95,
     normalization: Normalization = "spectral",
+    start: Start = "normal",
     solver: Solver | None = None,
     gradient: GradientRule | None = None,
 ) -> Classifier:
@@ -63,7 +64,7 @@ def mopteq(
         injection: LinearOperator = Conv2d(channels, width, norm_bound=bound)
         if side < max(sides):
             injection = injection @ AveragePool(max(sides) // side)
-        W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization)
+        W = normalized(Conv2d(channels, width, norm_bound=norm_bound), normalization, start)
         branches.append(Branch(W, injection, channels=width))
     joined = (
         Independent()

@@ -8,6 +8,7 @@ from opteq.operators.dense import Dense
 from opteq.operators.patches import PatchProjection
 from opteq.operators.resample import AveragePool
 from opteq.operators.separable import DepthwiseSeparable
+from opteq.operators.start import start_orthogonal
 from opteq.operators.weighted import WeightedOperator, freeze, weight_norm
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "WeightedOperator",
     "dense_matrix",
     "freeze",
+    "start_orthogonal",
     "weight_norm",
 ]

@@ -29,10 +29,20 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
     """How the equilibria were reached over training; None for models that solve nothing."""
     if "steps" not in records[-1]["train"]:
         return None
-    figure, axes = new_figure(8.4, 2.6, columns=3)
-    titles = ("Solver steps", "Relative residual", "Not converged")
-    for axis, key, title in zip(axes[0], ("steps", "residual", "unconverged"), titles, strict=True):
+    titles = {
+        "steps": "Solver steps",
+        "residual": "Relative residual",
+        "unconverged": "Not converged",
+        "feedback": "Feedback",
+    }
+    if "feedback" not in records[-1].get("test", {}):
+        del titles["feedback"]
+    figure, axes = new_figure(2.8 * len(titles), 2.6, columns=len(titles))
+    for axis, (key, title) in zip(axes[0], titles.items(), strict=True):
         _over_epochs(axis, records, key, title)
+    if "feedback" in titles:
+        axes[0, 3].yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes[0, 3].set_ylim(bottom=0)
     axes[0, 0].set_ylim(bottom=0)
     axes[0, 1].set_yscale("log")
     axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
@@ -43,7 +53,7 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
 
 def _over_epochs(axis: Any, records: list[dict[str, Any]], key: str, title: str) -> None:
     for part, colour in (("train", ACCENT), ("test", SECOND), ("validation", MUTED)):
-        points = [(r["epoch"], r[part][key]) for r in records if part in r]
+        points = [(r["epoch"], r[part][key]) for r in records if key in r.get(part, {})]
         if points:
             style = "o-" if len(points) < 25 else "-"
             axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)

@@ -69,6 +69,8 @@ def _headline(
     if "steps" in figures:
         headline.append(("solver steps", f"{figures['steps']:.1f}"))
         headline.append(("not converged", f"{100 * figures['unconverged']:.2f}%"))
+    if "feedback" in figures:
+        headline.append(("feedback", f"{100 * figures['feedback']:.0f}%"))
     seconds = sum(record["seconds"] for record in records)
     headline.append(("training time", _duration(seconds)))
     return headline

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap
 from opteq.errors import NotConvergedError, NotConvergedWarning
+from opteq.solve.feedback import Feedback, feedback, local_rate
 from opteq.states import State
 
 _INSIDE = ("opteq.", "torch.")
@@ -109,9 +110,26 @@ class Solution:
 
     @property
     def diagnostics(self) -> dict[str, Tensor]:
-        """What the map says about the state, one number per sample under each name: GEQ's gates,
-        how hard MOptEq's diversity pushes beside heritage."""
-        return {} if self.map is None else self.map.diagnostics(self.state)
+        """What there is to know about the state, one number per sample under each name: its
+        `feedback`, raw and rescaled; what the map says, such as GEQ's gates, or how hard MOptEq's
+        diversity pushes beside heritage."""
+        acting = self.feedback
+        if self.map is None or acting is None:
+            return {}
+        own = self.map.diagnostics(self.state)
+        return {"feedback": acting.raw, "feedback_rescaled": acting.rescaled, **own}
+
+    @property
+    def feedback(self) -> Feedback | None:
+        """How far the equilibrium is from one application of its map, which costs one more; None
+        if the map is not known."""
+        return None if self.map is None else feedback(self.map, self.state)
+
+    @property
+    def local_rate(self) -> Tensor | None:
+        """By which factor plain iteration shrinks errors near the equilibrium, for each sample: a
+        dozen more applications of the map. None if the map is not known."""
+        return None if self.map is None else local_rate(self.map, self.state)
 
     def __str__(self) -> str:
         count = len(self.converged)

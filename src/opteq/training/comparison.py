@@ -78,7 +78,8 @@ class Comparison:
 
 COMPARISON_NOTE = (
     "Test figures of the last epoch, mean +- standard deviation over seeds. Time is that of the "
-    "fastest training epoch, relative to the first row; solver steps are from the test."
+    "fastest training epoch, relative to the first row; solver steps are from the test. Feedback "
+    "is how far the equilibrium is from one application of its map, also after the best rescaling."
 )
 _HEADER = (
     "recipe",
@@ -90,6 +91,8 @@ _HEADER = (
     "relative time",
     "solver steps",
     "not converged %",
+    "feedback %",
+    "rescaled %",
 )
 
 
@@ -107,6 +110,10 @@ def _cells(row: Contender, first: Contender) -> list[str]:
         f"{seconds / min(first.seconds):.2f}",
         f"{statistics.mean(steps):.1f}" if steps else "-",
         f"{100 * statistics.mean(bad):.2f}" if bad else "-",
+        *(
+            f"{100 * statistics.mean(values):.1f}" if values else "-"
+            for values in (row.values("feedback"), row.values("feedback_rescaled"))
+        ),
     ]
 
 

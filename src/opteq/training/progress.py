@@ -107,6 +107,8 @@ def short(figures: dict[str, Any]) -> str:
         words.append(f"steps {figures['steps']:.1f} residual {figures['residual']:.0e}")
         if figures["unconverged"]:
             words.append(f"unconverged {100 * figures['unconverged']:.1f}%")
+    if "feedback" in figures:
+        words.append(f"feedback {100 * figures['feedback']:.0f}%")
     if "images_per_second" in figures:
         words.append(f"{figures['images_per_second']:,.0f} images/s")
     return " ".join(words)

@@ -14,6 +14,7 @@ from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.errors import RunError
 from opteq.training.folder import RunFolder, locked, make_folder, new_run
+from opteq.training.inert import warn_if_inert
 from opteq.training.loggers import with_loggers
 from opteq.training.loop import Trainer, TrainingResult
 from opteq.training.progress import Progress
@@ -91,6 +92,8 @@ def train(
         trainer.progress = with_loggers(progress or Progress(), loggers, run.path, recipe)
         fabric.barrier()
         outcome = trainer.train()
-        if report is not None and outcome.finished and fabric.is_global_zero:
-            report(run, data)
+        if outcome.finished and fabric.is_global_zero:
+            warn_if_inert(outcome.model, outcome.records[-1].get("test", {}))
+            if report is not None:
+                report(run, data)
     return run, outcome

@@ -35,6 +35,10 @@ class Tally:
     """Solves with a finite residual."""
     among_five: int = 0
     """Labels among the five likeliest classes."""
+    acting: int = 0
+    """Solves whose feedback was measured: those of the first batch."""
+    feedback: float = 0.0
+    rescaled: float = 0.0
     failures: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -57,7 +61,14 @@ class Tally:
         self.among_five += int(((likeliest == true[:, None]).any(1) & known).sum())
         self.images += len(logits)
         self.labels += len(true)
+        first = not self.solves
         for solution in solutions:
+            found = solution.feedback if first else None
+            if found is not None:
+                known = found.raw.isfinite()
+                self.acting += int(known.sum())
+                self.feedback += float(found.raw[known].sum())
+                self.rescaled += float(found.rescaled[known].sum())
             self.solves += len(solution.steps)
             self.steps += float(solution.steps.sum())
             finite = solution.residual[solution.residual.isfinite()]
@@ -87,18 +98,21 @@ class Tally:
             found["steps"] = self.steps / self.solves
             found["residual"] = mean_residual(self.residual, self.measured)
             found["unconverged"] = sum(self.failures.values()) / self.solves
+        if self.acting:
+            found["feedback"] = self.feedback / self.acting
+            found["feedback_rescaled"] = self.rescaled / self.acting
         return found
 
     def numbers(self) -> Tensor:
         """The sums as one tensor, to be added up over processes."""
         bad = float(sum(self.failures.values()))
         rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
-        rest += [self.among_five, self.measured]
+        rest += [self.among_five, self.measured, self.acting, self.feedback, self.rescaled]
         return torch.cat([torch.tensor(rest, dtype=torch.float64), self.confusion.flatten()])
 
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
-        rest, cells = numbers[:9].tolist(), numbers[9:]
+        rest, cells = numbers[:12].tolist(), numbers[12:]
         side = round(len(cells) ** 0.5)
         total = Counter(failures)
         total["elsewhere"] = int(rest[6]) - sum(failures.values())
@@ -112,6 +126,9 @@ class Tally:
             rest[5],
             int(rest[8]),
             int(rest[7]),
+            int(rest[9]),
+            rest[10],
+            rest[11],
             +total,
         )
 

@@ -59,6 +59,8 @@ class Run:
         if "steps" in test:
             words.append(f"{test['steps']:.1f} solver steps")
             words.append(f"{100 * test['unconverged']:.2f}% unconverged")
+        if "feedback" in test:
+            words.append(f"feedback {100 * test['feedback']:.0f}%")
         return ", ".join(words)
 
     def _repr_markdown_(self) -> str:

@@ -110,6 +110,9 @@ PARAMETERS = Column("parameters", "parameters", 0)
 STEPS = Column("steps", "solver steps", 1)
 LEVEL = Column(GAIN, "last fifth, points", 1, percent=True)
 """What the last fifth of a row's training still gained."""
+FEEDBACK = Column("feedback", "feedback %", 0, percent=True)
+RESCALED = Column("feedback_rescaled", "rescaled %", 0, percent=True)
+"""How far the equilibrium is from one application of its map, and after the best rescaling."""
 
 
 @dataclass

@@ -230,6 +230,8 @@ def feature_norms(run: Trained) -> Values:
     x = images_of(run, 200)[0].float() / 255
     with torch.no_grad():
         states = [s.state for s in run.model.run(x).solutions]
+    if not states:
+        return {}  # An explicit net.
     flat = torch.cat([s.flatten() for s in states if isinstance(s, Tensor)]).double()
     return {"mean_abs": float(flat.abs().mean()), "mean_square": float(flat.square().mean())}
 

@@ -20,7 +20,9 @@ from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedErro
 from opteq.exhibits import Picture, Table
 from opteq.files import write_atomically
 from opteq.papers.engine.experiment import (
+    FEEDBACK,
     LEVEL,
+    RESCALED,
     Column,
     Experiment,
     Paper,
@@ -146,7 +148,7 @@ def reproduce(
                 announce(f"{place} {text}")
 
             measured = _one(experiment, plan, seeded, data, tell, progress)
-            values[title].append(measured | _level(run_folder(plan.output, seeded), seeded))
+            values[title].append(_of_training(run_folder(plan.output, seeded), seeded) | measured)
     results = Results(values)
     rows = {row.title(plan.scale): row for row in experiment.at(plan.scale)}
     rows = {title: row for title, row in rows.items() if title in recipes}
@@ -240,9 +242,12 @@ def _one(
     return found
 
 
-def _level(run: RunFolder, recipe: Recipe) -> Values:
-    """Whether a run's training has levelled off."""
+def _of_training(run: RunFolder, recipe: Recipe) -> Values:
+    """What the records of a run say, whatever is measured: whether its training has levelled off,
+    and whether its equilibria act."""
     records, found = run.metrics(), Values()
+    last = records[-1].get("test", {}) if records else {}
+    found |= {c.key: float(last[c.key]) for c in (FEEDBACK, RESCALED) if c.key in last}
     gain = last_fifth_gain(records)
     if gain is not None:
         found[GAIN] = gain
@@ -281,7 +286,8 @@ def _train(
 
 
 def _table(experiment: Experiment, rows: dict[str, Row], results: Results) -> Table:
-    every = experiment.columns if experiment.steps else (*experiment.columns, LEVEL)
+    more = (FEEDBACK, RESCALED) if experiment.steps else (FEEDBACK, RESCALED, LEVEL)
+    every = (*experiment.columns, *(c for c in more if c not in experiment.columns))
     columns = [c for c in every if any(results.has(title, c.key) for title in rows)]
     known = {title: experiment.published(row) for title, row in rows.items()}
     published = [
