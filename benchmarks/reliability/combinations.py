@@ -188,6 +188,7 @@ def branches(draw: Draw) -> tuple[EquilibriumMap, tuple[int, ...]]:
         HeritageDiversity(0.0),
         HeritageDiversity(draw.number(0.01, 0.1)),
         HeritageDiversity(0.05, heritage=False),
+        HeritageDiversity(draw.number(0.0, 0.1), resampling="isometric"),
     )
     order = draw.pick("sequential", "simultaneous")
     return Branches(parts, coupling=coupling, order=order), (2, *size)

@@ -43,10 +43,13 @@ def random_states(sides=SIDES):
 @pytest.mark.parametrize("sides", [(4,), (4, 4), (4, 4, 4), (8, 4, 2), (8, 4, 4, 2, 8)])
 @pytest.mark.parametrize("diversity", ["smooth", "sign", "none"])
 @pytest.mark.parametrize("heritage", [True, False])
-def test_proposition_1_pull_is_the_gradient_of_the_energy(sides, diversity, heritage):
+@pytest.mark.parametrize("resampling", ["average", "isometric"])
+def test_proposition_1_pull_is_the_gradient_of_the_energy(sides, diversity, heritage, resampling):
     """h_i = 1/2 (P z_(i+1) + P'z_(i-1)) - weight/2 (diversity terms), P average pooling, P' its
     adjoint: by autograd on H and D (where the sign is constant, for diversity="sign")."""
-    coupling = HeritageDiversity(0.3, diversity=diversity, heritage=heritage)
+    coupling = HeritageDiversity(
+        0.3, diversity=diversity, heritage=heritage, resampling=resampling
+    )
     states = tuple(z.requires_grad_() for z in random_states(sides))
     slopes = torch.autograd.grad(coupling.energy(states).sum(), states)
     for i, slope in enumerate(slopes):
@@ -64,7 +67,10 @@ def test_diversity_is_the_paper_sum_over_pairs_of_channels():
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("coupling", [HeritageDiversity(0.02), Independent()])
+@pytest.mark.parametrize(
+    "coupling",
+    [HeritageDiversity(0.02), HeritageDiversity(0.02, resampling="isometric"), Independent()],
+)
 def test_proposition_1_equilibrium_satisfies_the_conditions_of_the_objective(coupling):
     """The equilibrium is a first-order stationary point of G: for y >= 0 the gradient of G's smooth
     part is 0 where y > 0 and not negative where y = 0."""

@@ -28,7 +28,7 @@ def test_an_equilibrium_that_acts_reaches_further_than_one_application():
             raw.copy_(torch.eye(raw.shape[0], raw.shape[1])[:, :, None, None] / 9)
     found = acting(smooth, torch.rand(4, 1, 8, 8))
     for one in found:
-        assert one.reach > 0.5
+        assert one.reach > 0.3
         assert one.reach_once == 0  # T(0) = relu(u), position by position
         assert one.feedback > 0.3
         assert 0.5 < one.rate < 1

@@ -52,10 +52,11 @@ def parts(vector):
 
 @pytest.mark.parametrize("heritage", [True, False])
 @pytest.mark.parametrize("weight", [0.0, 0.05, 0.5])
-def test_slopes_of_the_coupling_bound_its_second_derivative(weight, heritage):
+@pytest.mark.parametrize("resampling", ["average", "isometric"])
+def test_slopes_of_the_coupling_bound_its_second_derivative(weight, heritage, resampling):
     """No direction of the dense Hessian of the energy bends upwards by more."""
     torch.manual_seed(0)
-    coupling = HeritageDiversity(weight, heritage=heritage)
+    coupling = HeritageDiversity(weight, heritage=heritage, resampling=resampling)
     slopes = coupling.slopes(3, SHAPES)
     allowed = float(torch.linalg.eigvalsh(slopes.upward)[-1])
     largest = []

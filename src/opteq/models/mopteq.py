@@ -33,6 +33,7 @@ def mopteq(
     diversity_weight: float = 0.01,
     diversity: Literal["smooth", "sign", "none"] = "smooth",
     heritage: bool = True,
+    resampling: Literal["average", "isometric"] = "average",
     perturbation: float = 0.0,
     fusion: Literal["sum", "average", "conv"] = "sum",
     head_grid: int = 1,
@@ -46,6 +47,8 @@ def mopteq(
 ) -> Classifier:
     """Branches at `sides`, coupled in a loop by heritage and diversity, or not at all (POptEq).
 
+    `resampling="isometric"` lets branches of different scales hear each other as well as those of
+    equal scales, see `HeritageDiversity`; with `start="orthogonal"` the equilibrium acts.
     `perturbation` is the size of the paper's perturbation enhancement in training (0.1 there).
     The head sees the mean of each of `head_grid` x `head_grid` parts of the image. `certified` is
     as in `geq`.
@@ -69,7 +72,9 @@ def mopteq(
     joined = (
         Independent()
         if coupling == "none"
-        else HeritageDiversity(diversity_weight, diversity=diversity, heritage=heritage)
+        else HeritageDiversity(
+            diversity_weight, diversity=diversity, heritage=heritage, resampling=resampling
+        )
     )
     gradient = Implicit() if gradient is None else gradient
     solver = gradient.solver_or(solver, Anderson(tol=1e-3, max_steps=30))

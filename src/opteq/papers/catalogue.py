@@ -34,6 +34,7 @@ TITLES = {
     "mopteq-f4": "convergence against the weight of diversity [MOptEq figure 4]",
     "ours-gate": "where the Gaussian gate earns its cost: gamma from 0 up",
     "ours-depth": "1, 2, 5, 10 applications of the map, and the equilibrium",
+    "ours-acting": "does solving pay? Equilibria that act, beside 1, 2 and 5 applications",
     "ours-where": "gate and equilibrium: calibration, unknown classes, corruption, attack",
     "ours-certificates": "what is proved of each family, and certified against attacked accuracy",
     "ours-tradeoff": "accuracy against certified accuracy, GEQ and OptEq at equal size",

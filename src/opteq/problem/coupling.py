@@ -86,7 +86,9 @@ class HeritageDiversity(Coupling):
     Heritage H = <z_i, P z_(i+1)> draws corresponding channels of neighbours together; diversity
     D = sum over channels k != l of |<z_i^k, (P z_(i+1))^l>| drives different channels apart. P is
     average pooling to a smaller scale and its adjoint, nearest-neighbour up-sampling divided by the
-    area, to a larger one.
+    area, to a larger one. Over a ratio r of sides that shrinks what neighbours see to 1/r at most,
+    so that branches of different scales hardly hear each other; `resampling="isometric"` has r P in
+    its place, of norm 1, as branches of equal scales have it.
 
     The sign in the gradient of |.| makes the map jump and solves stall, so nothing is certified
     about what they return; `diversity="smooth"`, the default, uses t log cosh(. / t) instead.
@@ -107,8 +109,10 @@ class HeritageDiversity(Coupling):
         temperature: float = 0.3,
         relative: bool = True,
         heritage: bool = True,
+        resampling: Literal["average", "isometric"] = "average",
     ) -> None:
         super().__init__()
+        self.resampling = one_of("resampling", resampling, ("average", "isometric"))
         self.weight = positive("weight", weight, allow_zero=True)
         self.diversity = one_of("diversity", diversity, ("smooth", "sign", "none"))
         self.temperature: float | Tensor = positive("temperature", temperature)
@@ -163,14 +167,16 @@ class HeritageDiversity(Coupling):
         return smooth / pull, sign / pull
 
     def slopes(self, count: int, shapes: Shapes | None = None) -> Slopes:
-        """Resampling by r in each direction has norm 1/r. With t = tanh(M / temperature) or the
-        sign, entries in [-1, 1] and 0 on the diagonal, the second derivative of -D is
+        """Resampling by r in each direction has norm 1/r, or 1 if it is isometric. With t =
+        tanh(M / temperature) or the sign, entries in [-1, 1] and 0 on the diagonal, the second
+        derivative of -D is
         -phi''(M) (grad M)^2, which is not positive, and -t times the bilinear form M, whose norm is
-        at most (channels - 1)/r."""
+        at most (channels - 1) times that."""
         ring = torch.zeros(count, count, dtype=torch.float64, device="cpu")
         for i in range(count):
             j = (i + 1) % count
-            gain = 1.0 if shapes is None else _resampling_norm(shapes[i], shapes[j])
+            known = shapes is not None and self.resampling == "average"
+            gain = _resampling_norm(shapes[i], shapes[j]) if known and shapes is not None else 1.0
             ring[i, j] += gain / 2
             ring[j, i] += gain / 2
         own = ring if self.heritage else torch.eye(count, dtype=torch.float64, device="cpu")
@@ -219,10 +225,17 @@ class HeritageDiversity(Coupling):
     def _pairs(self, states: States) -> list[tuple[Tensor, Tensor]]:
         """Each branch with the next of the loop, brought to its scale."""
         count = len(states)
-        return [(states[i], _fit(states[(i + 1) % count], states[i])) for i in range(count)]
+        return [(states[i], self._fit(states[(i + 1) % count], states[i])) for i in range(count)]
 
     def _neighbours(self, states: States, i: int) -> list[Tensor]:
-        return [_fit(states[(i + step) % len(states)], states[i]) for step in (1, -1)]
+        return [self._fit(states[(i + step) % len(states)], states[i]) for step in (1, -1)]
+
+    def _fit(self, z: Tensor, target: Tensor) -> Tensor:
+        """`z` at the scale of `target`."""
+        fitted = _fit(z, target)
+        if self.resampling == "average" or z.shape == target.shape:
+            return fitted
+        return fitted / _resampling_norm(tuple(z.shape), tuple(target.shape))
 
     def _heritage(self, z: Tensor, neighbours: list[Tensor]) -> Tensor:
         return (neighbours[0] + neighbours[1]) / 2 if self.heritage else z
@@ -242,7 +255,7 @@ class HeritageDiversity(Coupling):
         return (
             f"weight={self.weight}, diversity={self.diversity!r}, "
             f"temperature={self.temperature}, relative={self.products is not None}, "
-            f"heritage={self.heritage}"
+            f"heritage={self.heritage}, resampling={self.resampling!r}"
         )
 
 

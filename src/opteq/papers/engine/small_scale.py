@@ -26,6 +26,7 @@ _DIGITS = {
     "augmented_ode": "augmented_ode_digits",
     "tied": "tied_digits",
     "feed_forward": "feed_forward_digits",
+    "acting": "geq_digits_acting",
     "geq_certified": "geq_digits_certified",
     "opteq_certified": "opteq_digits_certified",
     "deep_certified": "deep_opteq_digits_certified",
@@ -34,15 +35,21 @@ _DIGITS = {
 _MAIN = ("geq", "kerdeq", "opteq", "deep", "mopteq", "resnet")
 _CERTIFIED = ("geq", "opteq", "deep", "mopteq")
 _PREFIX = {"deep": "deep_opteq"}
+_CIFAR = {"acting": "geq_cifar10_acting"}
 FAMILIES: dict[str, dict[str, str]] = {
     "digits": _DIGITS,
     "fashion-mnist": {
         **{f: f"{_PREFIX.get(f, f)}_fashion" for f in _MAIN},
         **{f"{f}_certified": f"{_PREFIX.get(f, f)}_fashion_certified" for f in _CERTIFIED},
     },
-    "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
-    "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN},
-    "pairs": {"fcn": "fcn_pairs_tiny", "opteq": "opteq_pairs_tiny", "geq": "geq_pairs_tiny"},
+    "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
+    "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
+    "pairs": {
+        "fcn": "fcn_pairs_tiny",
+        "opteq": "opteq_pairs_tiny",
+        "geq": "geq_pairs_tiny",
+        "acting": "geq_pairs_acting",
+    },
 }
 
 

@@ -2,5 +2,6 @@
 
 from opteq.papers.ours.acting import OUR_EXPERIMENTS
 from opteq.papers.ours.certificates import CERTIFICATE_EXPERIMENTS
+from opteq.papers.ours.feedback import FEEDBACK_EXPERIMENTS
 
-EXPERIMENTS = {**OUR_EXPERIMENTS, **CERTIFICATE_EXPERIMENTS}
+EXPERIMENTS = {**OUR_EXPERIMENTS, **FEEDBACK_EXPERIMENTS, **CERTIFICATE_EXPERIMENTS}
