@@ -7,21 +7,49 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
+from opteq.kernels import (
+    Gaussian,
+    Linear,
+    Measurement,
+    PatchGaussian,
+    Polynomial,
+    Ridge,
+    Sigmoid,
+)
 from opteq.operators import (
     AveragePool,
     Bidiagonal,
     Conv2d,
     Dense,
     DepthwiseSeparable,
+    FourierSample,
+    Identity,
     LinearOperator,
+    Mask,
     PatchProjection,
+    Physics,
     weight_norm,
 )
 from opteq.penalties import ELU, Activation, Box, LeakyReLU, NonNegative, Shrinkage, Softplus, Tanh
 from opteq.penalties import Sigmoid as SigmoidPenalty
+from opteq.potentials import Huber, Potential, Spline, Welsch
 from opteq.problem import Similarity
-from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
+from opteq.solve import Anderson, Broyden, ForwardBackward, Nesterov, Picard
+
+
+def _pixels(height: int, width: int) -> Tensor:
+    """Some are 0, the largest is 1."""
+    return (torch.arange(height * width) % 7 % 5).view(height, width) / 4
+
+
+class Shifted:
+    """A blur with A and A_adjoint, as deepinv's physics have them."""
+
+    def A(self, x: Tensor) -> Tensor:
+        return 0.5 * x + 0.5 * x.roll(1, -1)
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        return 0.5 * y + 0.5 * y.roll(-1, -1)
 
 
 @dataclass(frozen=True)
@@ -85,6 +113,10 @@ OPERATORS = {
     "weight norm of the whole": OperatorCase(
         lambda: weight_norm(Dense(7, 5), per="tensor"), (7,), 1 + 1e-6
     ),
+    "identity": OperatorCase(Identity, (3, 4, 5), 1 + 1e-9),
+    "mask": OperatorCase(lambda: Mask(_pixels(4, 5)), (2, 4, 5), 1 + 1e-6),
+    "frequencies": OperatorCase(lambda: FourierSample(_pixels(4, 6) > 0.4), (2, 4, 6), 1 + 1e-6),
+    "physics": OperatorCase(lambda: Physics(Shifted(), (1, 4, 5)), (1, 4, 5), 1.01),
     "transposed pool": OperatorCase(lambda: AveragePool(3).T, (2, 2, 2), 1 + 1e-6),
 }
 
@@ -133,7 +165,25 @@ def _patches(**options: object) -> PatchGaussian:
     return PatchGaussian(Conv2d(3, 4, norm_bound=0.9), projection, **options)  # type: ignore[arg-type]
 
 
+def _ridge(potential: Potential, **options: int) -> Ridge:
+    torch.manual_seed(1)
+    return Ridge(Conv2d(3, 4, norm_bound=0.6), potential, **options)
+
+
 SIMILARITIES = {
+    "measurement": SimilarityCase(
+        lambda: 0.8 * Measurement(Conv2d(3, 4, norm_bound=0.9)), (4, 4, 4)
+    ),
+    "denoising, Huber": SimilarityCase(lambda: Measurement() + _ridge(Huber(1.5, 0.3)), (3, 4, 4)),
+    "denoising, Welsch": SimilarityCase(
+        lambda: Measurement() + _ridge(Welsch((1.0, 1.0), (0.5, 20.0))), (3, 4, 4)
+    ),
+    "denoising, groups": SimilarityCase(
+        lambda: Measurement() + _ridge(Welsch(1.8, 2.0), group=2), (3, 4, 4)
+    ),
+    "denoising, spline": SimilarityCase(
+        lambda: Measurement() + _ridge(Spline(1.5, 0.8, extent=2.0)), (3, 4, 4)
+    ),
     "linear": SimilarityCase(lambda: Linear(_dense()), (8,)),
     "linear conv": SimilarityCase(lambda: Linear(Conv2d(3, 4, norm_bound=0.9)), (3, 4, 4)),
     "polynomial": SimilarityCase(lambda: Polynomial(_dense(0.7)), (8,), 0.3),
@@ -167,4 +217,5 @@ SOLVERS = {
     "broyden short": lambda **options: Broyden(memory=4, **options),
     "forward-backward": lambda **options: ForwardBackward(accelerate=False, **options),
     "accelerated": ForwardBackward,
+    "nesterov": lambda **options: Nesterov(**{"max_steps": 100, **options}),
 }

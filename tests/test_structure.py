@@ -28,6 +28,7 @@ FLOW = [
     "states",
     "operators",
     "problem",
+    "potentials",
     "kernels",
     "penalties",
     "equilibrium",
@@ -67,7 +68,15 @@ def modules():
 
 
 def public_classes():
-    for package in ("operators", "problem", "kernels", "penalties", "solve", "gradient"):
+    for package in (
+        "operators",
+        "problem",
+        "potentials",
+        "kernels",
+        "penalties",
+        "solve",
+        "gradient",
+    ):
         module = importlib.import_module(f"opteq.{package}")
         for name in module.__all__:
             thing = getattr(module, name)

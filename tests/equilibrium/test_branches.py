@@ -47,9 +47,7 @@ def random_states(sides=SIDES):
 def test_proposition_1_pull_is_the_gradient_of_the_energy(sides, diversity, heritage, resampling):
     """h_i = 1/2 (P z_(i+1) + P'z_(i-1)) - weight/2 (diversity terms), P average pooling, P' its
     adjoint: by autograd on H and D (where the sign is constant, for diversity="sign")."""
-    coupling = HeritageDiversity(
-        0.3, diversity=diversity, heritage=heritage, resampling=resampling
-    )
+    coupling = HeritageDiversity(0.3, diversity=diversity, heritage=heritage, resampling=resampling)
     states = tuple(z.requires_grad_() for z in random_states(sides))
     slopes = torch.autograd.grad(coupling.energy(states).sum(), states)
     for i, slope in enumerate(slopes):

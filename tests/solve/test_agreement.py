@@ -10,7 +10,7 @@ from catalogue import PENALTIES, SIMILARITIES, SOLVERS
 from narrow import tensor
 from opteq.problem import Problem
 from opteq.problem.curvature import largest
-from opteq.solve import Anderson, ForwardBackward, solve
+from opteq.solve import Anderson, solve
 
 TOL = 1e-11
 # Quadrature of custom penalties is slow and adds nothing here.
@@ -28,7 +28,7 @@ def _solutions(similarity_name, penalty_name):
         solver = make(tol=TOL, max_steps=3000, on_failure="ignore")
         # A user's similarity has no known curvature; as it is the Gaussian, all but the solvers
         # that take their step from it are in fact certain.
-        own = similarity_name == "value only" and not isinstance(solver, ForwardBackward)
+        own = similarity_name == "value only" and not solver.splits
         if not own and not solver.certified(curvature):
             continue
         with torch.no_grad():

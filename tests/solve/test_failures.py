@@ -26,7 +26,7 @@ from opteq.penalties import LeakyReLU, NonNegative
 from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard, Solver, Status, solve
 
-PLAIN = [name for name in SOLVERS if "backward" not in name and name != "accelerated"]
+PLAIN = [name for name, make in SOLVERS.items() if not make().splits]
 OK = [Status.CONVERGED]
 
 

@@ -1,6 +1,17 @@
-"""Kernels: the similarities of the papers, in closed form."""
+"""Kernels: the similarities of the papers in closed form, and those of images from measurements."""
 
 from opteq.kernels.gaussian import GammaRule, Gaussian, PatchGaussian
 from opteq.kernels.inner_product import Linear, Polynomial, Sigmoid
+from opteq.kernels.measurement import Measurement
+from opteq.kernels.ridge import Ridge
 
-__all__ = ["GammaRule", "Gaussian", "Linear", "PatchGaussian", "Polynomial", "Sigmoid"]
+__all__ = [
+    "GammaRule",
+    "Gaussian",
+    "Linear",
+    "Measurement",
+    "PatchGaussian",
+    "Polynomial",
+    "Ridge",
+    "Sigmoid",
+]

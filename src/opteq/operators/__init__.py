@@ -5,6 +5,7 @@ from opteq.operators.bidiagonal import Bidiagonal
 from opteq.operators.compose import Composition, Transposed
 from opteq.operators.convolution import Conv2d
 from opteq.operators.dense import Dense
+from opteq.operators.measuring import FourierSample, Identity, Mask, Physics
 from opteq.operators.patches import PatchProjection
 from opteq.operators.resample import AveragePool
 from opteq.operators.separable import DepthwiseSeparable
@@ -18,8 +19,12 @@ __all__ = [
     "Conv2d",
     "Dense",
     "DepthwiseSeparable",
+    "FourierSample",
+    "Identity",
     "LinearOperator",
+    "Mask",
     "PatchProjection",
+    "Physics",
     "Transposed",
     "WeightedOperator",
     "dense_matrix",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,16 @@ class LinearOperator(nn.Module, ABC):
     @abstractmethod
     def domain_shape(self, shape: Shape) -> Shape:
         """Shape of W'r for an r of this shape; `ShapeError` if W' does not take it."""
+
+    def least_stretch(self) -> float:
+        """A number s that is certain with |Wz| >= s |z| for every z; 0 where none is known."""
+        return 0.0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls) and "least_stretch" not in vars(cls):
+            # The inherited one was written for another map.
+            cls.least_stretch = LinearOperator.least_stretch
 
     def norm_limit(self) -> float:
         """The norm that W cannot exceed however it is trained: `inf` if nothing limits it."""

@@ -19,8 +19,8 @@ def start_orthogonal(module: Module, *, noise: float = 0.1) -> Module:
     where there is one.
 
     A random kernel whose largest singular value is 0.95 has a median of 0.5, and its W'W acts like
-    0.3 on most directions; here it acts like nearly the bound on all of them, and the equilibrium differs
-    the more from one application of its map.
+    0.3 on most directions; here it acts like nearly the bound on all of them, and the equilibrium
+    differs the more from one application of its map.
 
     >>> from opteq.operators import Conv2d
     >>> W = start_orthogonal(Conv2d(16, 16, norm_bound=0.9), noise=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from operator import add
 from typing import cast
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from opteq.errors import ShapeError
 from opteq.operators.base import Norms, promised
-from opteq.problem.curvature import Curvature, SimilarityBounds
+from opteq.problem.curvature import Curvature, SimilarityBounds, largest
 from opteq.problem.similarity import BoundSimilarity, Product, Similarity
 
 
@@ -32,8 +33,19 @@ class Sum(Similarity):
         return reduce(Curvature.__add__, (term.curvature() for term in self._each()))
 
     def bounds(self, norms: Norms = promised) -> SimilarityBounds:
-        each = (term.bounds(norms).curvature for term in self._each())
-        return SimilarityBounds(reduce(Curvature.__add__, each))
+        """Where the sum is strongly convex with modulus m, the equilibrium moves by at most what
+        the injection does to the gradients, divided by m: prox_f is firmly nonexpansive."""
+        each = [term.bounds(norms) for term in self._each()]
+        curvature = reduce(Curvature.__add__, (one.curvature for one in each))
+        pushed = sum(one.application for one in each)
+        modulus = 1 - largest(curvature.high)
+        return SimilarityBounds(
+            curvature,
+            equilibrium=pushed / modulus if modulus > 0 else math.inf,
+            application=pushed,
+            condition="G strongly convex",
+            reference="sum of the terms' gradients / modulus",
+        )
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.bind(u).zeros()
@@ -91,7 +103,17 @@ class Scaled(Similarity):
         return self.similarity.curvature().scaled(self.factor)
 
     def bounds(self, norms: Norms = promised) -> SimilarityBounds:
-        return SimilarityBounds(self.similarity.bounds(norms).curvature.scaled(self.factor))
+        own = self.similarity.bounds(norms)
+        curvature = own.curvature.scaled(self.factor)
+        pushed = abs(self.factor) * own.application if self.factor else 0.0
+        modulus = 1 - largest(curvature.high)
+        return SimilarityBounds(
+            curvature,
+            equilibrium=pushed / modulus if modulus > 0 else math.inf,
+            application=pushed,
+            condition="G strongly convex",
+            reference="|factor| times the gradient / modulus",
+        )
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.similarity.zeros(u)

@@ -54,7 +54,7 @@ class ForwardBackward(Solver):
         step, rate = self.step_for(require_splitting(map.bound, "ForwardBackward"))
         if self.accelerate:
             return _Accelerated(map, step, self.memory, rate)
-        return _ForwardBackward(map, step)
+        return ForwardBackwardMethod(map, step)
 
     def unroll(self, bound: BoundMap) -> Step | None:
         if self.accelerate:
@@ -94,7 +94,9 @@ def require_splitting(bound: object, solver: str) -> Splitting:
     return bound
 
 
-class _ForwardBackward(Method):
+class ForwardBackwardMethod(Method):
+    """Plain forward-backward steps."""
+
     extrapolates = False
 
     def __init__(self, map: FlatMap, step: Number) -> None:
@@ -122,7 +124,7 @@ class _ForwardBackward(Method):
             self.moved = self.moved[index]
 
 
-class _Accelerated(_ForwardBackward):
+class _Accelerated(ForwardBackwardMethod):
     extrapolates = True
 
     def __init__(self, map: FlatMap, step: Number, memory: int, rate: Number) -> None:

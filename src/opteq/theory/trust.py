@@ -7,6 +7,7 @@ result, so anything not verified to be as its bound expects counts as unknown.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from opteq.equilibrium.base import EquilibriumMap
@@ -26,6 +27,7 @@ from opteq.penalties.elementary import (
     Tanh,
 )
 from opteq.penalties.slopes import Slopes, sampled_slopes
+from opteq.potentials import Potential
 from opteq.problem import Coupling, Penalty, Problem, Similarity
 from opteq.problem.regularizer import InsideMap, Regularizer
 
@@ -35,6 +37,7 @@ _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Similarity, ("bounds", "residual_norms", "bend_range")),
     (Coupling, ("slopes",)),
     (Regularizer, ("smoothness",)),
+    (Potential, ("bends",)),
     (EquilibriumMap, ("bounds",)),
 )
 # Classes bounded only through their parts: subclasses are not trusted.
@@ -67,12 +70,15 @@ def brings(thing: object, bound: str, behaviour: str) -> bool:
 
 
 def refuted(map: EquilibriumMap) -> str | None:
-    """What contradicts the premises of a map's bounds as it is now: weights that are not finite, or
-    an activation that is not a prox."""
+    """What contradicts the premises of a map's bounds as it is now: weights that are not finite, an
+    activation that is not a prox, a potential that bends more than it says."""
     for tensor in (*map.parameters(), *map.buffers()):
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             return "weights that are not finite"
-    return next(filter(None, (_not_a_prox(penalty) for penalty in _penalties(map))), None)
+    potentials = [module for module in map.modules() if isinstance(module, Potential)]
+    found = [_not_a_prox(penalty) for penalty in _penalties(map)]
+    found += [_bends_more(potential) for potential in potentials]
+    return next(filter(None, found), None)
 
 
 def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
@@ -99,6 +105,24 @@ def _not_a_prox(penalty: Penalty) -> str | None:
     if not slopes.elementwise:
         return f"{name} is not elementwise"
     return f"{name} has slopes from {slopes.least:.4g} to {slopes.largest:.4g}, so it is not a prox"
+
+
+def _bends_more(potential: Potential) -> str | None:
+    """Slopes sampled from the potential as it is now, near 0 and far out."""
+    weight = next((t for t in (*potential.parameters(), *potential.buffers())), None)
+    sizes = torch.logspace(-6, 4, 4001, dtype=torch.float64)
+    points = torch.cat([-sizes.flip(0), sizes.new_zeros(1), sizes])
+    with torch.no_grad():
+        slopes = potential.slope(points if weight is None else points.to(weight.device)).cpu()
+    found = slopes.double().diff() / points.diff()
+    rho, mu = potential.bends()
+    # Differences of slopes near 0 are known to their rounding alone.
+    slack = 1e-6 * (rho + mu)
+    least, most = float(found.min()), float(found.max())
+    if -rho - slack <= least and most <= mu + slack:
+        return None
+    name = type(potential).__name__
+    return f"{name} bends from {least:.4g} to {most:.4g}, and says {-rho:.4g} to {mu:.4g}"
 
 
 def _slopes_of(penalty: Penalty) -> Slopes:

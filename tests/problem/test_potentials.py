@@ -1,0 +1,109 @@
+"""Potentials: derivatives, bounds of the second one, and that training cannot break them."""
+
+import pytest
+import torch
+
+from opteq.errors import OptionError
+from opteq.potentials import Huber, MinimaxConcave, Quadratic, Spline, Welsch
+
+POTENTIALS = {
+    "quadratic": lambda: Quadratic(1.7),
+    "huber": lambda: Huber(3.0, 0.4),
+    "welsch": lambda: Welsch(2.0, 1.5),
+    "welsch at three widths": lambda: Welsch((2.0, 1.0, 3.0), (0.5, 30.0, 2000.0)),
+    "minimax-concave": lambda: MinimaxConcave(5.0, 0.2, 0.7),
+    "convex spline": lambda: Spline(4.0, knots=7, extent=2.0),
+    "spline": lambda: trained(Spline(4.0, 0.9, knots=9, extent=1.5)),
+}
+
+
+def trained(spline):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        spline.raw.normal_(std=3)
+    return spline
+
+
+def grid(count=40001, end=6.0):
+    # Not on the knots, where the second derivative jumps.
+    return torch.linspace(-end, end, count, dtype=torch.float64) + 1e-7
+
+
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_slope_and_bend_are_the_derivatives(name):
+    psi = POTENTIALS[name]().double()
+    t = grid(801).requires_grad_()
+    (slope,) = torch.autograd.grad(psi(t).sum(), t, create_graph=True)
+    torch.testing.assert_close(psi.slope(t), slope, rtol=1e-9, atol=1e-9)
+    (bend,) = torch.autograd.grad(psi.slope(t).sum(), t, materialize_grads=True)
+    torch.testing.assert_close(psi.bend(t), bend, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_bends_bound_the_second_derivative(name):
+    psi = POTENTIALS[name]().double()
+    found = psi.bend(grid(400001)).detach()
+    rho, mu = psi.bends()
+    assert -rho <= float(found.min())
+    assert float(found.max()) <= mu
+    if "spline" not in name:  # whose bounds are kept, not reached
+        assert rho == pytest.approx(-min(0.0, float(found.min())), rel=1e-3, abs=2e-3)
+        assert mu == pytest.approx(float(found.max()), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_potentials_are_even_and_zero_at_zero(name):
+    psi = POTENTIALS[name]().double()
+    t = grid(301)
+    torch.testing.assert_close(psi(t), psi(-t))
+    torch.testing.assert_close(psi.slope(t), -psi.slope(-t))
+    zero = torch.zeros(1, dtype=torch.float64)
+    assert psi(zero).tolist() == psi.slope(zero).tolist() == [0]
+
+
+def test_the_deepest_bend_of_a_sum_is_never_missed():
+    """200 random sums of Gaussian widths against a grid of a million points."""
+    torch.manual_seed(0)
+    t = torch.cat([torch.zeros(1), torch.logspace(-4, 2, 100_000)]).double()
+    for _ in range(200):
+        count = int(torch.randint(2, 6, ()))
+        mu = torch.rand(count).mul(3).add(0.1).tolist()
+        gamma = (10 ** (6 * torch.rand(count) - 2)).tolist()
+        psi = Welsch(mu, gamma)
+        deepest = -float(psi.bend(t).min())
+        assert deepest <= psi.bends().rho <= deepest + 3e-4 * sum(mu)
+
+
+def test_widths_far_apart_add_up_without_bending_further_down():
+    alone, together = Welsch(2.0, 1.0).bends(), Welsch((2.0,) * 4, (1e0, 1e2, 1e4, 1e6)).bends()
+    assert together.mu == 4 * alone.mu
+    assert together.rho < 1.01 * alone.rho < 1
+
+
+def test_no_optimizer_step_takes_a_spline_out_of_its_bounds():
+    torch.manual_seed(0)
+    psi = Spline(2.0, 0.5)
+    optimizer = torch.optim.SGD(psi.parameters(), lr=1e6)
+    for _ in range(20):
+        t = torch.randn(1000)
+        loss = (torch.randn(()) * psi(t)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        bends = psi.bend(torch.linspace(-2, 2, 999)).detach()
+        assert float(bends.min()) >= -0.5
+        assert float(bends.max()) <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Welsch((1.0, 2.0), (1.0,)), "one of each"),
+        (lambda: Welsch(-1.0), "above 0"),
+        (lambda: Huber(width=0.0), "above 0"),
+        (lambda: Spline(1.0, -0.5), "at least 0"),
+    ],
+)
+def test_bad_options_are_refused(call, words):
+    with pytest.raises(OptionError, match=words):
+        call()
