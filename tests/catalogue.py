@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from opteq.kernels import (
+    Conductance,
     Gaussian,
     Linear,
     Measurement,
@@ -30,7 +31,17 @@ from opteq.operators import (
     Physics,
     weight_norm,
 )
-from opteq.penalties import ELU, Activation, Box, LeakyReLU, NonNegative, Shrinkage, Softplus, Tanh
+from opteq.penalties import (
+    ELU,
+    Activation,
+    Box,
+    Free,
+    LeakyReLU,
+    NonNegative,
+    Shrinkage,
+    Softplus,
+    Tanh,
+)
 from opteq.penalties import Sigmoid as SigmoidPenalty
 from opteq.potentials import Huber, Potential, Spline, Welsch
 from opteq.problem import Similarity
@@ -121,6 +132,7 @@ OPERATORS = {
 }
 
 PENALTIES = {
+    "free": Free,
     "relu": NonNegative,
     "leaky relu": lambda: LeakyReLU(0.2),
     "identity": lambda: LeakyReLU(1.0),
@@ -184,6 +196,7 @@ SIMILARITIES = {
     "denoising, spline": SimilarityCase(
         lambda: Measurement() + _ridge(Spline(1.5, 0.8, extent=2.0)), (3, 4, 4)
     ),
+    "conductance": SimilarityCase(lambda: Conductance(leak=0.1), (4, 3, 4)),
     "linear": SimilarityCase(lambda: Linear(_dense()), (8,)),
     "linear conv": SimilarityCase(lambda: Linear(Conv2d(3, 4, norm_bound=0.9)), (3, 4, 4)),
     "polynomial": SimilarityCase(lambda: Polynomial(_dense(0.7)), (8,), 0.3),

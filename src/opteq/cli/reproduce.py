@@ -29,7 +29,9 @@ def reproduce(
     seeds: Annotated[int, typer.Option(help="How many seeds, starting at 0.", min=1)] = 1,
     data: Annotated[
         str | None,
-        typer.Option(help="At the tiny scale: digits, fashion-mnist, cifar10, cifar100 or pairs."),
+        typer.Option(
+            help="At the tiny scale: digits, fashion-mnist, cifar10, cifar100, pairs or mazes."
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Measure at most this many test images.", min=1)

@@ -159,6 +159,12 @@ def _cityscapes(settings: DataSettings, folder: Path) -> Data:
     return load_cityscapes(folder, size=settings.pair_size())
 
 
+def _mazes(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.mazes import load_mazes
+
+    return load_mazes(settings.side(13))
+
+
 def _fake(settings: DataSettings, folder: Path) -> Data:
     from opteq.data.fake import fake_data
 
@@ -210,5 +216,6 @@ NAMED = {
     "cityscapes": Named("2,975 + 500 street scenes with 19 classes", "cityscapes", _cityscapes),
     "folder": Named("your own images: train/CLASS/*, val/CLASS/*", "", _image_folder("folder", 32)),
     "pairs": Named("your own images/ and labels/ for segmentation", "", _pairs),
+    "mazes": Named("2,000 + 200 mazes with the way through them, made on the fly", "", _mazes),
     "fake": Named("random images, to try a recipe without its data", "", _fake),
 }

@@ -51,4 +51,5 @@ _IMAGES: dict[str, tuple[tuple[int, int, int], int]] = {
     "imagenet": ((3, 224, 224), 1000),
     "cityscapes": ((3, 512, 1024), 19),
     "pairs": ((3, 88, 120), 11),
+    "mazes": ((3, 13, 13), 2),
 }

@@ -21,6 +21,8 @@ Product = Callable[[Tensor], Tensor]
 class BoundMap(ABC):
     """T(.; u): a map with its injection, ready to be applied many times."""
 
+    affine = False
+    """Whether T is an affine function of z whose linear part is symmetric."""
     independent = True
     """Whether each sample's image depends on that sample alone."""
 

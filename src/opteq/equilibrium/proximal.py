@@ -84,6 +84,7 @@ class BoundProximal(Splitting):
     def __init__(self, problem: BoundProblem, apply: Apply | None = None) -> None:
         self.problem = problem
         self._apply = _apply if apply is None else apply
+        self.affine = problem.penalty.vanishes and problem.similarity.quadratic
 
     def __call__(self, z: State) -> Tensor:
         return self._apply(self.problem, cast(Tensor, z))

@@ -1,11 +1,13 @@
 """Kernels: the similarities of the papers in closed form, and those of images from measurements."""
 
+from opteq.kernels.conductance import Conductance
 from opteq.kernels.gaussian import GammaRule, Gaussian, PatchGaussian
 from opteq.kernels.inner_product import Linear, Polynomial, Sigmoid
 from opteq.kernels.measurement import Measurement
 from opteq.kernels.ridge import Ridge
 
 __all__ = [
+    "Conductance",
     "GammaRule",
     "Gaussian",
     "Linear",

@@ -173,6 +173,8 @@ class Linear(InnerProduct):
 class _BoundLinear(_BoundInnerProduct):
     """The pull is u itself and the Hessian is constant."""
 
+    quadratic = True
+
     def _pull(self, z: Tensor) -> Tensor:
         return self.u
 

@@ -80,6 +80,7 @@ class Measurement(Similarity):
 
 class _BoundMeasurement(BoundSimilarity):
     fresh_gradient = True
+    quadratic = True
 
     def __init__(self, measurement: Measurement, y: Tensor) -> None:
         self.measurement, self.y = measurement, y

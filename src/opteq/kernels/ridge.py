@@ -10,7 +10,7 @@ from opteq.errors import OptionError, ShapeError
 from opteq.operators import freeze
 from opteq.operators.base import Norms, promised
 from opteq.options import positive, strict_options, whole
-from opteq.potentials import Potential
+from opteq.potentials import Potential, Quadratic
 from opteq.problem.curvature import Curvature, SimilarityBounds
 from opteq.problem.similarity import (
     BoundSimilarity,
@@ -89,6 +89,7 @@ class _BoundRidge(BoundSimilarity):
 
     def __init__(self, ridge: Ridge, u: Tensor, curvature: Curvature) -> None:
         self.ridge, self.u, self._curvature = ridge, u, curvature
+        self.quadratic = type(ridge.potential) is Quadratic
 
     def value(self, z: Tensor) -> Tensor:
         t, _ = self._responses(z)

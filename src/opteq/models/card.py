@@ -65,6 +65,11 @@ _FAMILIES = {
     "hrnet:hrnet": _Family(
         "explicit: blocks of convolutions at four scales, fused again and again", "none", "none"
     ),
+    "wires:wires": _Family(
+        "A(x) v = s(x): potentials v in a network of wires A and sources s that the image sets",
+        "G(v) = sum over wires of w (v_i - v_j)^2 / 2 + sum of c v^2 / 2 - <s, v>",
+        "G is strongly convex for every input: the equilibrium exists and is unique.",
+    ),
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 

@@ -78,5 +78,6 @@ _NARROWINGS: dict[str, Narrowing] = {
         8,
     ),
     "hrnet:hrnet": lambda _, side: ({"width": 4, "first": (1, 8), "blocks": 1}, 64),
+    "wires:wires": lambda _, side: ({"channels": 8}, side),
     "resnet:resnet": lambda _, side: ({"width": 4}, 32),
 }

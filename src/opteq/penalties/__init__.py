@@ -4,6 +4,7 @@ from opteq.penalties.activation import Activation
 from opteq.penalties.elementary import (
     ELU,
     Box,
+    Free,
     LeakyReLU,
     NonNegative,
     Shrinkage,
@@ -16,6 +17,7 @@ __all__ = [
     "ELU",
     "Activation",
     "Box",
+    "Free",
     "LeakyReLU",
     "NonNegative",
     "Shrinkage",

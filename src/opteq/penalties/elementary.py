@@ -15,6 +15,27 @@ from opteq.problem.penalty import Penalty, SmoothPenalty, Step
 
 
 @strict_options
+class Free(Penalty):
+    """f = 0: nothing is asked of z. Activation: the identity, for every step."""
+
+    binary_slope = True
+    vanishes = True
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return -math.inf, math.inf
+
+    def value(self, z: Tensor) -> Tensor:
+        return torch.zeros_like(z)
+
+    def prox(self, v: Tensor, step: Step = 1.0) -> Tensor:
+        return v
+
+    def slope_from_image(self, z: Tensor) -> Tensor:
+        return torch.ones_like(z)
+
+
+@strict_options
 class NonNegative(Penalty):
     """f = 0 for z >= 0, inf below. Activation: ReLU, for every step."""
 

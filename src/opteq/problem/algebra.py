@@ -54,6 +54,7 @@ class Sum(Similarity):
 class _BoundSum(BoundSimilarity):
     def __init__(self, terms: list[BoundSimilarity]) -> None:
         self.terms = terms
+        self.quadratic = all(term.quadratic for term in terms)
         self.state_is_known = any(term.state_is_known for term in terms)
 
     def check(self, z: Tensor) -> None:
@@ -125,6 +126,7 @@ class Scaled(Similarity):
 class _BoundScaled(BoundSimilarity):
     def __init__(self, inner: BoundSimilarity, factor: float) -> None:
         self.inner, self.factor = inner, factor
+        self.quadratic = inner.quadratic
         self.state_is_known = inner.state_is_known
 
     def check(self, z: Tensor) -> None:

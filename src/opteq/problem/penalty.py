@@ -23,6 +23,8 @@ class Penalty(nn.Module, ABC):
 
     binary_slope = False
     """Whether the activation's slope is 0 or 1 everywhere."""
+    vanishes = False
+    """Whether f is 0 everywhere, and the prox the identity."""
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:

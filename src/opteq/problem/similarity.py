@@ -29,6 +29,8 @@ class BoundSimilarity(ABC):
 
     fresh_gradient = False
     """Whether `gradient` returns memory that nothing else uses, so that it may be overwritten."""
+    quadratic = False
+    """Whether S is quadratic in z, so that its gradient is affine."""
     state_is_known = True
     """Whether `zeros` knows the shape of states, and does not guess it from u."""
 

@@ -8,6 +8,7 @@ from opteq.solve.loop import solve
 from opteq.solve.nesterov import Nesterov
 from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
+from opteq.solve.quadratic import ConjugateGradients
 from opteq.solve.sam import SAM
 from opteq.solve.solution import Solution, Status, Trace
 from opteq.solve.solver import Solver
@@ -17,6 +18,7 @@ __all__ = [
     "Anderson",
     "Auto",
     "Broyden",
+    "ConjugateGradients",
     "ForwardBackward",
     "Nesterov",
     "PeacemanRachford",

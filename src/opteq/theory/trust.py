@@ -19,6 +19,7 @@ from opteq.operators import LinearOperator
 from opteq.penalties.elementary import (
     ELU,
     Box,
+    Free,
     LeakyReLU,
     NonNegative,
     Shrinkage,
@@ -44,7 +45,7 @@ _BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
 _ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
 # What a class may define without computing anything different from its parent.
 _HARMLESS = {"__init__", "extra_repr", "__repr__", "zeros", "gates"}
-_BY_FORMULA = (NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Sigmoid, Softplus, ELU)
+_BY_FORMULA = (Free, NonNegative, Box, Shrinkage, LeakyReLU, Tanh, Sigmoid, Softplus, ELU)
 
 
 def distrusted(module: nn.Module) -> str | None:

@@ -44,6 +44,7 @@ FAMILIES: dict[str, dict[str, str]] = {
     },
     "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
     "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
+    "mazes": {"wires": "mazes"},
     "pairs": {
         "fcn": "fcn_pairs_tiny",
         "opteq": "opteq_pairs_tiny",

@@ -3,5 +3,11 @@
 from opteq.papers.ours.acting import OUR_EXPERIMENTS
 from opteq.papers.ours.certificates import CERTIFICATE_EXPERIMENTS
 from opteq.papers.ours.feedback import FEEDBACK_EXPERIMENTS
+from opteq.papers.ours.long_range import LONG_RANGE_EXPERIMENTS
 
-EXPERIMENTS = {**OUR_EXPERIMENTS, **FEEDBACK_EXPERIMENTS, **CERTIFICATE_EXPERIMENTS}
+EXPERIMENTS = {
+    **OUR_EXPERIMENTS,
+    **FEEDBACK_EXPERIMENTS,
+    **LONG_RANGE_EXPERIMENTS,
+    **CERTIFICATE_EXPERIMENTS,
+}

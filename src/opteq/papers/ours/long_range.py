@@ -1,0 +1,119 @@
+"""What reaches far: mazes, where solving is everything."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import torch
+
+from opteq.data.mazes import mazes
+from opteq.errors import NotConvergedWarning
+from opteq.exhibits import Curves, Picture, Series
+from opteq.layer import equilibria
+from opteq.papers.engine.experiment import PARAMETERS, STEPS, Column, Experiment, Row, Tiny, Trained
+from opteq.papers.engine.results import Results, Values
+from opteq.papers.engine.verdicts import Statement, points
+
+# Sides of the mazes that are tested, and how many of each.
+_SIDES = {13: 100, 33: 50, 65: 20}
+# How often the map is applied, where that is the question.
+_STEPS = (10, 30, 60, 120, 250, 500, 1000, 2000)
+
+
+@torch.no_grad()
+def _exact(run: Trained, side: int, most: int | None = None) -> tuple[float, float]:
+    """The share of mazes of this side in which every pixel is right, and the mean steps; with
+    `most` after so many steps of the solver at the most."""
+    found = mazes(min(_SIDES[side], run.limit or 10**9), side, seed=2)
+    layers = equilibria(run.model)
+    before = [layer.solver for layer in layers]
+    if most is not None:
+        for layer in layers:
+            layer.solver = replace(layer.solver, max_steps=most, on_failure="ignore")
+    shape, run.model.image_shape = run.model.image_shape, (3, side, side)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConvergedWarning)
+            output = run.model.run(found.images.float() / 255)
+    finally:
+        run.model.image_shape = shape
+        for layer, own in zip(layers, before, strict=True):
+            layer.solver = own
+    right = (output.logits.argmax(1) == found.labels).flatten(1).all(1)
+    steps = torch.stack([s.steps.double().mean() for s in output.solutions]).mean()
+    return float(right.double().mean()), float(steps)
+
+
+def _measure(run: Trained) -> Values:
+    values: Values = {}
+    for side in _SIDES:
+        values[f"exact_{side}"], values[f"steps_{side}"] = _exact(run, side)
+    values["training_seconds"] = float(sum(record["seconds"] for record in run.records))
+    if not any(layer.gradient.is_forward_pass for layer in equilibria(run.model)):
+        for side in _SIDES:
+            values[f"by_steps_{side}"] = [_exact(run, side, most)[0] for most in _STEPS]
+    return values
+
+
+def _pictures(results: Results) -> dict[str, Picture]:
+    series = {
+        f"mazes of {side} x {side}": Series(
+            list(_STEPS), [100 * v for v in results.curve("solved", f"by_steps_{side}")]
+        )
+        for side in _SIDES
+    }
+    return {
+        "steps": Curves(
+            "One network, learnt on mazes up to 13 x 13",
+            "steps of conjugate gradients, at the most",
+            "exact %",
+            series,
+            log_x=True,
+        )
+    }
+
+
+OURS_LONG_RANGE = Experiment(
+    rows=(
+        Row("solved", Tiny("wires")),
+        *(
+            Row(
+                f"{steps} steps",
+                Tiny(
+                    "wires",
+                    {
+                        "gradient": {"name": "unrolled", "steps": steps},
+                        "solver": {"name": "picard", "damping": 0.9, "on_failure": "ignore"},
+                    },
+                ),
+            )
+            for steps in (10, 60)
+        ),
+    ),
+    data="mazes",
+    reported_as=None,
+    measure=_measure,
+    columns=(
+        *(Column(f"exact_{side}", f"exact at {side} %", 1, True) for side in _SIDES),
+        *(Column(f"steps_{side}", f"steps at {side}", 0) for side in _SIDES),
+        Column("training_seconds", "training s", 0),
+        STEPS,
+        PARAMETERS,
+    ),
+    claims=tuple(
+        Statement(
+            f"solved beats 60 steps on mazes of {side} x {side}",
+            points("solved", "60 steps", f"exact_{side}"),
+        )
+        for side in _SIDES
+    ),
+    pictures=_pictures,
+    note=(
+        "A maze counts if every pixel is right. The network lays wires over the picture and sends "
+        "currents between its marks; it learns from mazes of up to 13 x 13. Rows with a number of "
+        "steps take that many gradient steps in place of the solve, in training and in the test."
+    ),
+)
+
+LONG_RANGE_EXPERIMENTS = {"ours-long-range": OURS_LONG_RANGE}
