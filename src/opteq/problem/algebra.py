@@ -33,19 +33,10 @@ class Sum(Similarity):
         return reduce(Curvature.__add__, (term.curvature() for term in self._each()))
 
     def bounds(self, norms: Norms = promised) -> SimilarityBounds:
-        """Where the sum is strongly convex with modulus m, the equilibrium moves by at most what
-        the injection does to the gradients, divided by m: prox_f is firmly nonexpansive."""
         each = [term.bounds(norms) for term in self._each()]
         curvature = reduce(Curvature.__add__, (one.curvature for one in each))
         pushed = sum(one.application for one in each)
-        modulus = 1 - largest(curvature.high)
-        return SimilarityBounds(
-            curvature,
-            equilibrium=pushed / modulus if modulus > 0 else math.inf,
-            application=pushed,
-            condition="G strongly convex",
-            reference="sum of the terms' gradients / modulus",
-        )
+        return _bounds(curvature, pushed)
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.bind(u).zeros()
@@ -107,14 +98,7 @@ class Scaled(Similarity):
         own = self.similarity.bounds(norms)
         curvature = own.curvature.scaled(self.factor)
         pushed = abs(self.factor) * own.application if self.factor else 0.0
-        modulus = 1 - largest(curvature.high)
-        return SimilarityBounds(
-            curvature,
-            equilibrium=pushed / modulus if modulus > 0 else math.inf,
-            application=pushed,
-            condition="G strongly convex",
-            reference="|factor| times the gradient / modulus",
-        )
+        return _bounds(curvature, pushed)
 
     def zeros(self, u: Tensor) -> Tensor:
         return self.similarity.zeros(u)
@@ -150,3 +134,16 @@ class _BoundScaled(BoundSimilarity):
 
     def curvature(self) -> Curvature:
         return self.inner.curvature().scaled(self.factor)
+
+
+def _bounds(curvature: Curvature, pushed: float) -> SimilarityBounds:
+    """Where G is strongly convex with modulus m, the equilibrium moves by at most what the
+    injection does to the gradient of S, `pushed`, divided by m: prox_f is firmly nonexpansive."""
+    modulus = 1 - largest(curvature.high)
+    return SimilarityBounds(
+        curvature,
+        equilibrium=pushed / modulus if modulus > 0 else math.inf,
+        application=pushed,
+        condition="G strongly convex",
+        reference="what moves the gradient / modulus",
+    )

@@ -4,9 +4,16 @@ No torch here, so that listing is instant. The list, the model cards and the tes
 this: a model that is added here is listed, documented and tested.
 """
 
-from opteq.models.catalogue import baselines, geq, long_range, mopteq, opteq
+from opteq.models.catalogue import explicit, geq, implicit, long_range, mopteq, opteq
 from opteq.models.catalogue.entry import Entry
 
-ENTRIES = (*geq.ENTRIES, *mopteq.ENTRIES, *opteq.ENTRIES, *baselines.ENTRIES, *long_range.ENTRIES)
+ENTRIES = (
+    *geq.ENTRIES,
+    *mopteq.ENTRIES,
+    *opteq.ENTRIES,
+    *explicit.ENTRIES,
+    *implicit.ENTRIES,
+    *long_range.ENTRIES,
+)
 
 __all__ = ["ENTRIES", "Entry"]
