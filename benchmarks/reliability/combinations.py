@@ -42,7 +42,15 @@ from opteq.equilibrium import (
     Unit,
 )
 from opteq.errors import NotConvergedWarning
-from opteq.kernels import Gaussian, Linear, PatchGaussian, Polynomial, Sigmoid
+from opteq.kernels import (
+    Gaussian,
+    Linear,
+    Measurement,
+    PatchGaussian,
+    Polynomial,
+    Ridge,
+    Sigmoid,
+)
 from opteq.operators import (
     AveragePool,
     Composition,
@@ -50,11 +58,13 @@ from opteq.operators import (
     Dense,
     DepthwiseSeparable,
     LinearOperator,
+    Mask,
     PatchProjection,
     WeightedOperator,
 )
 from opteq.penalties import ELU, Activation, Box, LeakyReLU, NonNegative, Shrinkage, Softplus, Tanh
 from opteq.penalties import Sigmoid as SigmoidPenalty
+from opteq.potentials import Huber, MinimaxConcave, Potential, Spline, Welsch
 from opteq.problem import (
     HeritageDiversity,
     Independent,
@@ -121,12 +131,38 @@ def operator(draw: Draw, width: int, shape: tuple[int, ...], norm: float) -> Lin
     )()
 
 
+def prior(
+    draw: Draw, shape: tuple[int, ...], width: int, norm: float
+) -> tuple[Similarity, tuple[int, ...]]:
+    """A measurement of states and a prior on them, and the shape of what is measured."""
+    potentials: tuple[Callable[[], Potential], ...] = (
+        lambda: Huber(draw.number(0.5, 8), draw.number(0.05, 1)),
+        lambda: Welsch(draw.number(0.3, 2.5), draw.number(0.1, 5)),
+        lambda: Welsch((draw.number(0.3, 2), draw.number(0.3, 2)), (0.5, draw.number(1, 500))),
+        lambda: MinimaxConcave(draw.number(0.5, 8), draw.number(0.05, 1), draw.number(0.1, 1.2)),
+        lambda: Spline(draw.number(0.5, 8), draw.number(0, 1), extent=draw.number(0.5, 3)),
+    )
+    ridge = Ridge(
+        operator(draw, width, shape, norm),
+        draw.pick(*potentials)(),
+        strength=draw.number(0.2, 1.2),
+        group=draw.pick(1, 2),
+    )
+    for parameter in ridge.potential.parameters():
+        parameter.data.normal_(std=3)
+    weights = draw.number(0.3, 1) + 0.5 * torch.rand(shape)
+    measured = draw.pick(Measurement(), Measurement(Mask(weights)), 0.6 * Measurement())
+    return measured + ridge, shape
+
+
 def similarity(draw: Draw, shape: tuple[int, ...]) -> tuple[Similarity, tuple[int, ...]]:
     """A kernel for states of this shape, and the shape of its injections."""
     width = draw.pick(2, 4)
     inner = (width, *shape[1:])
     norm = draw.number(0.3, 1.4)
-    kind = draw.pick("linear", "gaussian", "gaussian", "patches", "sigmoid", "polynomial", "sum")
+    kind = draw.pick(
+        "linear", "gaussian", "gaussian", "patches", "sigmoid", "polynomial", "sum", "prior"
+    )
     if kind == "patches" and len(shape) == 3 and not (shape[1] % 2 or shape[2] % 2):
         projection = PatchProjection(patch=2, split=draw.pick(1, 2), hidden=draw.pick(3, 10))
         W = operator(draw, width, shape, norm)
@@ -134,6 +170,8 @@ def similarity(draw: Draw, shape: tuple[int, ...]) -> tuple[Similarity, tuple[in
     if kind in ("gaussian", "patches"):
         W = operator(draw, width, shape, norm)
         return Gaussian(W, gamma=draw.number(0.05, 3), learn_gamma=draw.pick(True, False)), inner
+    if kind == "prior":
+        return prior(draw, shape, width, norm)
     W = operator(draw, width, shape, min(norm, 0.97))
     if kind == "sigmoid":
         return Sigmoid(W, average=True), shape

@@ -204,3 +204,15 @@ def test_trained_bound_beyond_contraction_still_solves():
         problem, solver=Anderson(on_failure="ignore"), allow_uncertified=True
     )
     anyway.solve(torch.randn(16, 8))
+
+
+@pytest.mark.parametrize(("norm", "unique"), [(0.9, True), (1.4, True), (2.0, False)])
+def test_a_solution_says_whether_it_is_proved_to_be_the_only_one(norm, unique):
+    problem = Problem(
+        penalty=NonNegative(), similarity=Gaussian(Dense(6, 6, norm_bound=norm), gamma=0.5)
+    )
+    layer = opteq.Equilibrium(problem, solver="forward_backward", allow_uncertified=True)
+    solution = layer.solve(torch.randn(3, 6))
+    assert solution.proved_unique is not None
+    assert solution.proved_unique.tolist() == [unique] * 3
+    assert ("Stationary points" in str(solution)) != unique

@@ -55,6 +55,11 @@ class BoundMap(ABC):
         """Bounds from which contraction and convexity follow, infinite where nothing is known. For
         a map that is not the prox of a gradient: (-c, c), c its Lipschitz constant."""
 
+    def convex(self) -> bool | Tensor | None:
+        """Whether the hidden objective is proved strongly convex, so that there is one equilibrium:
+        for all samples, or for each. None for maps that do not say."""
+        return None
+
     def project(self, z: State, *, overwrite: bool = False) -> State:
         """The nearest state at which the hidden objective is finite; with `overwrite`, z itself may
         be changed."""

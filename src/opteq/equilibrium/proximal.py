@@ -105,6 +105,9 @@ class BoundProximal(Splitting):
     def curvature(self) -> Curvature:
         return self.problem.similarity.curvature()
 
+    def convex(self) -> bool | Tensor:
+        return self.curvature().high < 1
+
     def project(self, z: State, *, overwrite: bool = False) -> Tensor:
         return self.problem.penalty.project(cast(Tensor, z), overwrite=overwrite)
 

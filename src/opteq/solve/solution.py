@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import torch
 from torch import Tensor
 
 from opteq.equilibrium.base import BoundMap
@@ -120,6 +121,16 @@ class Solution:
         return {"feedback": acting.raw, "feedback_rescaled": acting.rescaled, **own}
 
     @property
+    def proved_unique(self) -> Tensor | None:
+        """Whether the hidden problem is proved to have no other equilibrium, for each sample: with
+        the norm bounds as they are promised. Where it is not, a converged state is a stationary
+        point. None where the map does not say; `opteq.certificate` knows more."""
+        found = None if self.map is None else self.map.convex()
+        if found is None:
+            return None
+        return torch.as_tensor(found, device=self.steps.device).expand(len(self.steps))
+
+    @property
     def feedback(self) -> Feedback | None:
         """How far the equilibrium is from one application of its map, which costs one more; None
         if the map is not known."""
@@ -142,6 +153,9 @@ class Solution:
         ]
         failures = Counter(status for status in self.status if status is not Status.CONVERGED)
         lines += [f"{number} x {status}" for status, number in failures.most_common()]
+        unique = self.proved_unique
+        if unique is not None and not bool(unique.all()):
+            lines.append("Stationary points: not proved to be the only equilibria.")
         return "\n".join(lines)
 
 
