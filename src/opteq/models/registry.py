@@ -72,8 +72,8 @@ def spelt_out(name: str, options: Mapping[str, Any], *, old: bool = False) -> di
     whose options were not spelt out, the catalogue's former ones are filled in."""
     found = entry(name)
     former = found.formerly if old else {}
-    whole = {**found.options, **former, **renamed(options)}
-    return {key: value for key, value in whole.items() if key not in _OF_THE_DATA}
+    own = {key: value for key, value in found.options.items() if key not in _OF_THE_DATA}
+    return {**own, **former, **renamed(options)}
 
 
 def create_model(name: str, **options: Any) -> Network:
