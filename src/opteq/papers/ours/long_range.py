@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from opteq.data.mazes import mazes
 from opteq.errors import NotConvergedWarning
-from opteq.exhibits import Curves, Picture, Series
+from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
 from opteq.layer import equilibria
 from opteq.papers.engine.experiment import PARAMETERS, STEPS, Column, Experiment, Row, Tiny, Trained
 from opteq.papers.engine.results import Results, Values
@@ -17,6 +18,8 @@ from opteq.papers.engine.verdicts import Statement, points
 
 # Sides of the mazes that are tested, and how many of each.
 _SIDES = {13: 100, 33: 50, 65: 20}
+_WALL, _WAY = np.array([0.2, 0.24, 0.3]), np.array([0.25, 0.6, 0.85])
+_WRONG, _MARK = np.array([0.9, 0.1, 0.1]), np.array([0.95, 0.6, 0.1])
 # How often the map is applied, where that is the question.
 _STEPS = (10, 30, 60, 120, 250, 500, 1000, 2000)
 
@@ -54,7 +57,25 @@ def _measure(run: Trained) -> Values:
     if solved and run.recipe.seed == 0:  # one curve is enough to see
         for side in _SIDES:
             values[f"by_steps_{side}"] = [_exact(run, side, most)[0] for most in _STEPS]
+            values[f"painted_{side}"] = _painted(run, side).tolist()
     return values
+
+
+@torch.no_grad()
+def _painted(run: Trained, side: int) -> np.ndarray:
+    """The first maze of this side, with the way that was found, and what is wrong of it."""
+    found = mazes(1, side, seed=2)
+    shape, run.model.image_shape = run.model.image_shape, (3, side, side)
+    try:
+        way = run.model(found.images.float() / 255).argmax(1)[0].bool().numpy()
+    finally:
+        run.model.image_shape = shape
+    passage, start, goal = found.images[0].bool().numpy()
+    picture = np.where(passage[..., None], 1.0, _WALL)
+    picture[way] = _WAY
+    picture[way != found.labels[0].bool().numpy()] = _WRONG
+    picture[start | goal] = _MARK
+    return picture
 
 
 def _pictures(results: Results) -> dict[str, Picture]:
@@ -64,15 +85,22 @@ def _pictures(results: Results) -> dict[str, Picture]:
         )
         for side in _SIDES
     }
-    return {
-        "steps": Curves(
-            "One network, learnt on mazes up to 13 x 13",
-            "steps of conjugate gradients, at the most",
-            "exact %",
-            series,
-            log_x=True,
-        )
-    }
+    first = results.values["solved"][0]
+    painted = {side: first.get(f"painted_{side}") for side in _SIDES}
+    tiles = [
+        Tile(f"{side} x {side}", np.asarray(picture))
+        for side, picture in painted.items()
+        if picture
+    ]
+    curves = Curves(
+        "One network, learnt on mazes up to 13 x 13",
+        "steps of conjugate gradients, at the most",
+        "exact %",
+        series,
+        log_x=True,
+    )
+    shown = Tiles("The way that was found (wrong pixels would be red)", [tiles])
+    return {"steps": curves, **({"mazes": shown} if tiles else {})}
 
 
 OURS_LONG_RANGE = Experiment(
