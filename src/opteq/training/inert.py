@@ -15,13 +15,17 @@ from opteq.layer import equilibria
 _NOISE = 10.0
 
 
-def warn_if_inert(model: nn.Module, figures: Mapping[str, Any]) -> None:
+def warn_if_inert(
+    model: nn.Module, figures: Mapping[str, Any], tolerance: float | None = None
+) -> None:
     """Tell the user of a model whose equilibria cannot be told from one application of their maps:
-    solving them is wasted. `figures` are those of a test."""
+    solving them is wasted. `figures` are those of a test, solved to this tolerance, by default the
+    model's."""
     solved = [layer for layer in equilibria(model) if not layer.gradient.is_forward_pass]
     if not solved or "feedback" not in figures:
         return
-    tolerance = max(layer.solver.tol for layer in solved)
+    if tolerance is None:
+        tolerance = max(layer.solver.tol for layer in solved)
     if figures["feedback"] <= _NOISE * tolerance:
         warnings.warn(
             f"The equilibria differ from one application of their maps by "

@@ -93,7 +93,8 @@ def train(
         fabric.barrier()
         outcome = trainer.train()
         if outcome.finished and fabric.is_global_zero:
-            warn_if_inert(outcome.model, outcome.records[-1].get("test", {}))
+            last = outcome.records[-1].get("test", {})
+            warn_if_inert(outcome.model, last, recipe.train.solve.evaluation_tolerance)
             if report is not None:
                 report(run, data)
     return run, outcome

@@ -16,7 +16,7 @@ from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.fake import fake_like
 from opteq.data.settings import DataSettings
-from opteq.errors import NotConvergedWarning, OptionError, RunError, StoppedError
+from opteq.errors import InertWarning, NotConvergedWarning, OptionError, RunError, StoppedError
 from opteq.exhibits import Picture, Table
 from opteq.files import write_atomically
 from opteq.papers.engine.experiment import (
@@ -270,14 +270,17 @@ def _train(
         if facts["finished"]:
             return run
     announce("training")
-    _, outcome = train(
-        recipe,
-        run.path,
-        resume=exists,
-        force=run.path.exists() and not exists,
-        data=data,
-        progress=progress(),
-    )
+    with warnings.catch_warnings():
+        # The table has a column for it.
+        warnings.simplefilter("ignore", InertWarning)
+        _, outcome = train(
+            recipe,
+            run.path,
+            resume=exists,
+            force=run.path.exists() and not exists,
+            data=data,
+            progress=progress(),
+        )
     if not outcome.finished:
         raise StoppedError("The experiment was stopped and saved.", "Start it again to go on.")
     if not run.last.is_file():

@@ -7,7 +7,15 @@ import numpy as np
 from opteq.exhibits import Picture, Tile, Tiles
 from opteq.papers.engine import measures
 from opteq.papers.engine.controls import equilibrium_claim, gate_claim
-from opteq.papers.engine.experiment import APPLIED_ONCE, PARAMETERS, Column, Experiment, Row, Tiny
+from opteq.papers.engine.experiment import (
+    APPLIED_ONCE,
+    PARAMETERS,
+    Column,
+    Experiment,
+    Paper,
+    Row,
+    Tiny,
+)
 from opteq.papers.engine.results import Results
 from opteq.papers.engine.verdicts import Statement, points
 
@@ -59,7 +67,12 @@ OPTEQ_T10 = Experiment(
             "opteq_cityscapes",
             {"mean_accuracy": 81.91, "accuracy": 95.93},
         ),
-        Row("deep OptEq, map applied once", Tiny("opteq", APPLIED_ONCE), control=True),
+        Row(
+            "deep OptEq, map applied once",
+            Tiny("opteq", APPLIED_ONCE),
+            Paper("opteq_cityscapes", APPLIED_ONCE),
+            control=True,
+        ),
         Row("GEQ", Tiny("geq"), control=True),
         Row("GEQ, gate off", Tiny("geq", {"gamma": 1e-6}), control=True),
         Row(
