@@ -27,6 +27,7 @@ from opteq.papers.engine.verdicts import (
     YES_ONCE,
     Statement,
     above,
+    below,
     every,
     peaks_inside,
     points,
@@ -325,3 +326,23 @@ def test_rows_that_are_still_learning_are_not_judged():
     timed = Results({k: [{"training_images_s": v, GAIN: 0.5}] * 2 for k, v in speeds.items()})
     assert fast.judged(timed).word == SEEN
     assert claim.judged(rows(0.05), learning=False).word == SEEN
+
+
+def test_a_claim_stands_when_the_row_it_is_made_against_has_levelled_off():
+    """A winner that still rises only wins by more; a loser that still rises might catch up."""
+
+    def judged(check, winner_gain, loser_gain):
+        figures = {"winner": (0.9, winner_gain), "loser": (0.4, loser_gain)}
+        rows = {k: [{"accuracy": v, GAIN: gain}] * 2 for k, (v, gain) in figures.items()}
+        return Statement("", check).judged(Results(rows)).word
+
+    learning = "not judged: still learning"
+    assert judged(points("winner", "loser"), 0.05, 0.0) == SEEN
+    assert judged(points("winner", "loser"), 0.0, 0.05) == learning
+    # The claim is that the loser wins: it may yet.
+    assert judged(points("loser", "winner"), 0.05, 0.0) == NOT_SEEN
+    assert judged(points("loser", "winner"), 0.0, 0.05) == learning
+    # Lower is better: the praised row is the one with the smaller figure.
+    assert judged(below("loser", "winner", "accuracy"), 0.05, 0.0) == learning
+    assert judged(below("loser", "winner", "accuracy"), 0.0, 0.05) == SEEN
+    assert judged(every(points("winner", "loser"), points("winner", "loser")), 0.05, 0.0) == SEEN

@@ -15,6 +15,8 @@ class Verdict:
 
     word: str
     detail: str
+    rests_on: tuple[str, ...] | None = None
+    """The rows that must have levelled off for it to stand: all that were looked at if None."""
 
 
 SEEN, WITHIN, NOT_SEEN, OPEN = "seen", "within the spread", "not seen", "not judged"
@@ -38,17 +40,28 @@ class Statement:
         """The verdict, but none on rows that are still learning, unless that does not matter."""
         results.asked.clear()
         found = self.check(results)
-        rows = sorted({label for label, key in results.asked if key not in _COSTS})
-        rising = [why for why in map(results.still_learning, rows) if why]
+        rows = {label for label, key in results.asked if key not in _COSTS}
+        rows = rows if found.rests_on is None else rows & set(found.rests_on)
+        rising = [why for why in map(results.still_learning, sorted(rows)) if why]
         if not learning or not rising or found.word == OPEN:
             return found
         return Verdict(LEARNING, f"{'; '.join(rising)} ({found.detail})")
 
 
 def above(
-    better: str, worse: str, key: str, *, scale: float = 1.0, unit: str = ""
+    better: str,
+    worse: str,
+    key: str,
+    *,
+    scale: float = 1.0,
+    unit: str = "",
+    praised: str | None = None,
 ) -> Callable[[Results], Verdict]:
-    """`better` has the larger figure, by more than the spread over seeds."""
+    """`better` has the larger figure, by more than the spread over seeds. A claim that is seen
+    stands if the row it is made against has levelled off, one that is not seen if the `praised` row
+    has, by default `better`."""
+    praised = better if praised is None else praised
+    against = worse if praised == better else better
 
     def check(results: Results) -> Verdict:
         if not (results.has(better, key) and results.has(worse, key)):
@@ -57,10 +70,18 @@ def above(
         noise = abs(scale) * math.hypot(results.spread(better, key), results.spread(worse, key))
         words = f"{better} - {worse}: {gap:+.3g}{unit}, {_noise(results, noise)}"
         if _single(results):
-            return Verdict(YES_ONCE if gap > 0 else NO_ONCE, words)
-        if gap > noise:
-            return Verdict(SEEN, words)
-        return Verdict(WITHIN if gap >= -noise else NOT_SEEN, words)
+            word = YES_ONCE if gap > 0 else NO_ONCE
+        elif gap > noise:
+            word = SEEN
+        else:
+            word = WITHIN if gap >= -noise else NOT_SEEN
+        rests_on = {
+            SEEN: (against,),
+            YES_ONCE: (against,),
+            NOT_SEEN: (praised,),
+            NO_ONCE: (praised,),
+        }
+        return Verdict(word, words, rests_on.get(word, (better, worse)))
 
     return check
 
@@ -80,7 +101,7 @@ def points(better: str, worse: str, key: str = "accuracy") -> Callable[[Results]
 
 def below(lower: str, higher: str, key: str) -> Callable[[Results], Verdict]:
     """`lower` has the smaller figure."""
-    return above(higher, lower, key)
+    return above(higher, lower, key, praised=lower)
 
 
 def every(*checks: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]:
@@ -90,7 +111,9 @@ def every(*checks: Callable[[Results], Verdict]) -> Callable[[Results], Verdict]
     def check(results: Results) -> Verdict:
         found = [one(results) for one in checks]
         word = min((v.word for v in found), key=order.index)
-        return Verdict(word, "; ".join(v.detail for v in found))
+        parts = [v.rests_on for v in found]
+        rests_on = None if None in parts else tuple(row for part in parts for row in part or ())
+        return Verdict(word, "; ".join(v.detail for v in found), rests_on)
 
     return check
 
