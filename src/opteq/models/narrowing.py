@@ -77,7 +77,10 @@ _NARROWINGS: dict[str, Narrowing] = {
         {"channels": 8, "widths": (4,) * len(options["widths"])},
         8,
     ),
-    "hrnet:hrnet": lambda _, side: ({"width": 4, "first": (1, 8), "blocks": 1}, 64),
+    "hrnet:hrnet": lambda options, side: (
+        {"width": 4, "first": (options.get("first", (4, 64))[0], 8)},
+        64,
+    ),
     "wires:wires": lambda _, side: ({"channels": 8}, side),
     "resnet:resnet": lambda _, side: ({"width": 4}, 32),
 }

@@ -73,7 +73,11 @@ def train(
     """Train a recipe into a run folder; if that is taken and `numbered`, into the first free one
     with a number. Everything is checked before the folder is made, and it is locked during
     training. `report` is called with the folder and the data when the training is finished."""
-    recipe = RunFolder(run_dir).recipe if resume else whole_recipe(recipe)
+    if resume:
+        # A run keeps its model, whatever its name stands for now.
+        recipe = recipe.model_copy(update={"model": RunFolder(run_dir).recipe.model})
+    else:
+        recipe = whole_recipe(recipe)
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     data = load_data(recipe.data, data_dir) if data is None else data
