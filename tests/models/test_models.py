@@ -21,7 +21,7 @@ from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.states import as_tuple, like
 
 # MDEQ promises no equilibrium; test_mdeq.py has what can be said of it. Wires need marks, which
-# digits have not: test_wires.py.
+# digits do not have: test_wires.py.
 CERTAIN = {
     key: case for key, case in EQUILIBRIUM.items() if "mdeq" not in key and "wires" not in key
 }
