@@ -20,6 +20,7 @@ __all__ = [
     "load_recipe",
     "predict",
     "reproduce",
+    "restore",
     "train",
 ]
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from opteq.theory import certificate
     from opteq.training.load import load
     from opteq.training.recipe_files import load_recipe
-    from opteq.workflow import certify, compare, evaluate, predict, reproduce, train
+    from opteq.workflow import certify, compare, evaluate, predict, reproduce, restore, train
 
 # Torch takes seconds to import: it is loaded by the first name that needs it.
 _HOMES = {
@@ -42,7 +43,8 @@ _HOMES = {
     "load": "opteq.training.load",
     "load_recipe": "opteq.training.recipe_files",
     **dict.fromkeys(
-        ("certify", "compare", "evaluate", "predict", "reproduce", "train"), "opteq.workflow"
+        ("certify", "compare", "evaluate", "predict", "reproduce", "restore", "train"),
+        "opteq.workflow",
     ),
 }
 

@@ -12,16 +12,19 @@ POTENTIALS = {
     "welsch": lambda: Welsch(2.0, 1.5),
     "welsch at three widths": lambda: Welsch((2.0, 1.0, 3.0), (0.5, 30.0, 2000.0)),
     "minimax-concave": lambda: MinimaxConcave(5.0, 0.2, 0.7),
+    "learned welsch": lambda: trained(Welsch((2.0, 1.0, 3.0), (0.5, 30.0, 2000.0), rho=0.9)),
     "convex spline": lambda: Spline(4.0, knots=7, extent=2.0),
     "spline": lambda: trained(Spline(4.0, 0.9, knots=9, extent=1.5)),
+    "flat spline": lambda: trained(Spline(30.0, 0.99, knots=15), 30.0),
 }
 
 
-def trained(spline):
+def trained(potential, std=3.0):
     torch.manual_seed(0)
     with torch.no_grad():
-        spline.raw.normal_(std=3)
-    return spline
+        for parameter in potential.parameters():
+            parameter.normal_(std=std)
+    return potential
 
 
 def grid(count=40001, end=6.0):
@@ -46,9 +49,35 @@ def test_bends_bound_the_second_derivative(name):
     rho, mu = psi.bends()
     assert -rho <= float(found.min())
     assert float(found.max()) <= mu
-    if "spline" not in name:  # whose bounds are kept, not reached
+    if "spline" not in name and "learned" not in name:  # whose bounds are kept, not reached
         assert rho == pytest.approx(-min(0.0, float(found.min())), rel=1e-3, abs=2e-3)
         assert mu == pytest.approx(float(found.max()), rel=1e-3)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_robust_potentials_lie_below_their_parabolas(name):
+    """psi(t) <= psi(s) + psi'(s) (t - s) + w (t - s)^2 / 2, w = psi'(s) / s: what steps that
+    minimise such parabolas rest on."""
+    psi = POTENTIALS[name]().double()
+    assert psi.robust
+    t, s = grid(1201)[None], grid(301)[:, None]
+    weight = psi.slope(s) / s
+    parabola = psi(s) + psi.slope(s) * (t - s) + weight * (t - s).square() / 2
+    assert float((psi(t) - parabola).max()) <= 1e-9
+    # And psi never falls.
+    assert float((psi.slope(t.abs())).min()) >= -1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", POTENTIALS)
+def test_the_slope_of_a_solve_is_the_slope(name, dtype):
+    psi = POTENTIALS[name]().to(dtype)
+    t = grid(301).to(dtype)
+    pure, numbers = psi.pure_slope()
+    torch.testing.assert_close(pure(t, *numbers), psi.slope(t))
+    assert pure(t, *numbers).dtype == dtype
+    assert psi.pure_slope()[0] == pure
 
 
 @pytest.mark.parametrize("name", POTENTIALS)
@@ -80,19 +109,24 @@ def test_widths_far_apart_add_up_without_bending_further_down():
     assert together.rho < 1.01 * alone.rho < 1
 
 
-def test_no_optimizer_step_takes_a_spline_out_of_its_bounds():
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Spline(2.0, 0.5), lambda: Welsch((1.0, 2.0), (1.0, 40.0), rho=0.5)],
+    ids=["spline", "welsch"],
+)
+def test_no_optimizer_step_takes_a_potential_out_of_its_bounds(make):
     torch.manual_seed(0)
-    psi = Spline(2.0, 0.5)
-    optimizer = torch.optim.SGD(psi.parameters(), lr=1e6)
+    psi = make()
+    optimizer = torch.optim.SGD(psi.parameters(), lr=1e3)
     for _ in range(20):
         t = torch.randn(1000)
         loss = (torch.randn(()) * psi(t)).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        bends = psi.bend(torch.linspace(-2, 2, 999)).detach()
-        assert float(bends.min()) >= -0.5
-        assert float(bends.max()) <= 2.0
+        bends = psi.bend(torch.linspace(-6, 6, 9999).double()).detach()
+        assert float(bends.min()) >= -psi.bends().rho >= -0.5 * (1 + 1e-9)
+        assert float(bends.max()) <= psi.bends().mu * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +136,7 @@ def test_no_optimizer_step_takes_a_spline_out_of_its_bounds():
         (lambda: Welsch(-1.0), "above 0"),
         (lambda: Huber(width=0.0), "above 0"),
         (lambda: Spline(1.0, -0.5), "at least 0"),
+        (lambda: Spline(first=1.0, extent=0.5), "not above first"),
     ],
 )
 def test_bad_options_are_refused(call, words):

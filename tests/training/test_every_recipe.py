@@ -18,7 +18,7 @@ from opteq.training.summaries import list_recipes
 def test_two_steps(name):
     recipe = load_recipe(name, ["train.batch_size=2", "train.steps=2", "train.precision=32-true"])
     segmentation = task_of(recipe.model) == "segmentation"
-    data = fake_like(recipe.data, segmentation=segmentation, count=4)
+    data = fake_like(recipe.data, segmentation=segmentation)
     with torch.device("meta"):
         full = shaped_model(recipe.model, len(data.classes), data.shape[0])
     recipe = recipe.model_copy(update={"model": narrowed_model(recipe.model)})

@@ -17,6 +17,7 @@ from opteq.cli import (
     predict,
     report,
     reproduce,
+    restore,
     train,
 )
 from opteq.cli.allocator import keep_freed_memory
@@ -36,6 +37,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
+app.command("restore")(restore.restore)
 app.command("report")(report.report)
 app.command("list")(listing.listing)
 app.command("doctor")(doctor.doctor)

@@ -165,6 +165,19 @@ def _mazes(settings: DataSettings, folder: Path) -> Data:
     return load_mazes(settings.side(13))
 
 
+def _bsd(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.photographs import load_bsd
+
+    return load_bsd(folder if settings.path is None else Path(settings.path))
+
+
+def _photos(settings: DataSettings, folder: Path) -> Data:
+    from opteq.data.photographs import load_photographs
+
+    home = folder if settings.path is None else Path(settings.path)
+    return load_photographs(home, settings.pair_size() or (180, 180))
+
+
 def _fake(settings: DataSettings, folder: Path) -> Data:
     from opteq.data.fake import fake_data
 
@@ -216,6 +229,8 @@ NAMED = {
     "cityscapes": Named("2,975 + 500 street scenes with 19 classes", "cityscapes", _cityscapes),
     "folder": Named("your own images: train/CLASS/*, val/CLASS/*", "", _image_folder("folder", 32)),
     "pairs": Named("your own images/ and labels/ for segmentation", "", _pairs),
+    "bsd": Named("400 + 68 grey photographs to restore, 180x180 and 321x481", "bsd", _bsd),
+    "photos": Named("your own photographs in one folder, to learn how images look", "", _photos),
     "mazes": Named("2,000 + 200 mazes with the way through them, made on the fly", "", _mazes),
     "fake": Named("random images, to try a recipe without its data", "", _fake),
 }

@@ -26,13 +26,14 @@ def fake_data(
     return Data("fake", sets[0], sets[1], names, task=task)
 
 
-def fake_like(settings: DataSettings, *, segmentation: bool, count: int = 8) -> Data:
+def fake_like(settings: DataSettings, *, segmentation: bool) -> Data:
     """Noise of the shape and with the classes of the dataset that `settings` name, split as they
-    say: to rehearse with what is not at hand."""
+    say: to rehearse with what is not at hand. Of large images there are fewer."""
     shape, classes = _IMAGES[settings.name]
     size = settings.pair_size()
     if size is not None:
         shape = (shape[0], *size)
+    count = 4 if min(shape[1:]) >= 200 else 8
     classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
     data = fake_data(shape, classes, segmentation=segmentation, count=count)
     unseen = data.test if settings.split != "standard" else None

@@ -78,7 +78,7 @@ def _class_names(folder: Path) -> list[str]:
 def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImages:
     paths, labels = [], []
     for label, name in enumerate(classes):
-        files = _images(folder / name)
+        files = images_below(folder / name)
         paths += files
         labels += [label] * len(files)
     if not paths:
@@ -88,7 +88,8 @@ def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImage
     return FileImages(paths, labels, size)
 
 
-def _images(folder: Path) -> list[Path]:
+def images_below(folder: Path) -> list[Path]:
+    """Every image file below a folder, in the order of their names, without hidden ones."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -178,7 +179,7 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
             f"{folder} has no folders images and labels.",
             "Put images into images/ and label maps of the same names into labels/.",
         )
-    found, maps = _images(images), _by_place(labels)
+    found, maps = images_below(images), _by_place(labels)
     if len(found) < 2:
         raise DataError(f"{images} has {len(found)} images.", "There must be at least two.")
     pairs = []
@@ -195,7 +196,7 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
 def _by_place(folder: Path) -> dict[Path, Path]:
     """The images below a folder by their path in it, without suffix."""
     found: dict[Path, Path] = {}
-    for path in _images(folder):
+    for path in images_below(folder):
         place = path.relative_to(folder).with_suffix("")
         if place in found:
             raise DataError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from opteq.settings import Settings
 
@@ -58,6 +58,37 @@ class DataSettings(Settings):
         if isinstance(self.image_size, int):
             return self.image_size, self.image_size
         return self.image_size
+
+
+class MeasureSettings(Settings):
+    """For restoration: what is measured of a clean image. The model knows by which operator."""
+
+    noise: tuple[Annotated[float, Field(ge=0, le=255)], Annotated[float, Field(ge=0, le=255)]] = (
+        0.0,
+        30.0,
+    )
+    """The standard deviation of a pixel's noise, in grey levels of 255: drawn between these two for
+    each training image."""
+    test_noise: Annotated[float, Field(ge=0, le=255)] = 25.0
+    crop: Annotated[int, Field(ge=8, le=4096)] = 64
+    """The side of the parts of training images that are learnt from."""
+    margin: Annotated[int, Field(ge=0, le=1024)] = 6
+    """Pixels at the edge of such a part that do not count, since filters see no further."""
+    watch: Annotated[int, Field(ge=1)] = 4
+    """How many test images are restored after an epoch; `opteq evaluate` restores them all."""
+
+    @field_validator("noise", mode="before")
+    @classmethod
+    def _as_pair(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MeasureSettings:
+        if self.noise[0] > self.noise[1]:
+            raise ValueError("noise is a pair (least, most)")
+        if 2 * self.margin >= self.crop:
+            raise ValueError("margin leaves nothing of the crop")
+        return self
 
 
 class AugmentSettings(Settings):

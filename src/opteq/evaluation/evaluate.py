@@ -30,10 +30,12 @@ from opteq.evaluation.suites import SUITES as MORE
 from opteq.evaluation.suites import Subject
 from opteq.exhibits import Picture, Table
 from opteq.models.network import Classifier, Network, is_right
+from opteq.models.restorer import LEVEL, Restorer
 from opteq.training.folder import RunFolder
 from opteq.training.inert import warn_if_inert
 from opteq.training.load import load
-from opteq.training.tally import Tally, tally
+from opteq.training.tally import Sums, Tally, tally
+from opteq.training.tasks import restoration_tally
 
 _PERCENT = (
     "accuracy",
@@ -139,6 +141,7 @@ def evaluate_run(
         limit=limit,
         suites=suites,
         adaptive=adaptive,
+        noise=recipe.measure.test_noise * LEVEL,
         progress=progress,
     )
 
@@ -161,15 +164,19 @@ def evaluate_model(
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
+    noise: float | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
     """Test a model on test images; if `adaptive`, also with steps only where they can change the
     class (see `opteq.evaluation.adaptive`). `folder` keeps results that are slow to compute."""
     require_suites(suites)
     test = limited(data.test, limit)
-    found = on_test_images(model, data, limit)
+    found = on_test_images(model, data, limit, noise=noise)
     part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"
     protocol = f"{what}, {data.name} ({split} split), {part} test images"
+    if data.task == "restoration":
+        level = model.usual_noise if noise is None else noise  # type: ignore[union-attr]
+        protocol += f", noise {cast(float, level) / LEVEL:g} of 255"
     figures = found.figures()
     warn_if_inert(model, figures)
     bins = None
@@ -181,7 +188,7 @@ def evaluate_model(
     evaluation = Evaluation(
         protocol if seed is None else f"{protocol}, seed {seed}",
         figures,
-        found.confusion.long().tolist(),
+        found.confusion.long().tolist() if isinstance(found, Tally) else [],
         data.classes,
         dict(found.failures),
         bins,
@@ -209,20 +216,30 @@ def _weights_key(model: Network) -> str:
     return digest.hexdigest()[:16]
 
 
-def on_test_images(model: Network, data: Data, limit: int | None = None) -> Tally:
-    """A model on the test images, or a sample of them."""
+def on_test_images(
+    model: Network, data: Data, limit: int | None = None, *, noise: float | None = None
+) -> Sums:
+    """A model on the test images, or a sample of them; `noise` is what is added where images are to
+    be restored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
+        if isinstance(model, Restorer):
+            noise = model.usual_noise if noise is None else noise
+            return restoration_tally(model, _test_batches(model, data, limit, at_once=2), noise)
         return tally(model, _test_batches(model, data, limit), len(data.classes))
 
 
 def _test_batches(
-    model: Network, data: Data, limit: int | None, chosen: ImageSet | None = None
+    model: Network,
+    data: Data,
+    limit: int | None,
+    chosen: ImageSet | None = None,
+    at_once: int = 256,
 ) -> Any:
     images = limited(data.test if chosen is None else chosen, limit)
     return read_batches(
         images,
-        evaluation_batches(len(images), 256),
+        evaluation_batches(len(images), at_once),
         device=cast(torch.device, model.pixel_mean.device),
         undecodable="skip",
         skipped=Skipped(),
@@ -232,7 +249,7 @@ def _test_batches(
 def _calibration(
     model: Network, data: Data, limit: int | None
 ) -> tuple[dict[str, float], Reliability]:
-    if data.task == "segmentation":
+    if data.task != "classification":
         raise OptionError("Calibration is only for classifiers.", "Leave --suite out.")
     logits, labels = _logits(model, _test_batches(model, data, limit))
     unseen = None

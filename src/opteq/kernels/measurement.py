@@ -9,6 +9,7 @@ from opteq.operators import Identity, LinearOperator
 from opteq.operators.base import Norms, promised, require_image
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature, SimilarityBounds
+from opteq.problem.parabolas import Energy, Term
 from opteq.problem.similarity import BoundSimilarity, Product, Similarity, check_injection
 from opteq.states import per_sample_sum
 
@@ -99,6 +100,9 @@ class _BoundMeasurement(BoundSimilarity):
     def hessian(self, z: Tensor) -> Product:
         return lambda v: v - self.operator.adjoint(self.operator(v))
 
+    def energy(self) -> Energy:
+        return Energy((_Misfit(self.operator, self.y, self.back),), shift=1.0)
+
     def zeros(self) -> Tensor:
         return self.measurement.zeros(self.y)
 
@@ -107,3 +111,19 @@ class _BoundMeasurement(BoundSimilarity):
 
     def curvature(self) -> Curvature:
         return self.measurement.curvature()
+
+
+class _Misfit(Term):
+    """|Hz - y|^2 / 2, which is its own parabola."""
+
+    def __init__(self, operator: LinearOperator, y: Tensor, back: Tensor) -> None:
+        self.operator, self.y, self.back = operator, y, back
+
+    def respond(self, z: Tensor) -> Tensor:
+        return self.operator(z)
+
+    def look(self, t: Tensor) -> tuple[Tensor, float]:
+        return self.operator.adjoint(t) - self.back, 1.0
+
+    def select(self, index: Tensor) -> _Misfit:
+        return _Misfit(self.operator, self.y[index], self.back[index])

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from opteq.errors import OptionError, ShapeError
-from opteq.operators import freeze
+from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import Norms, promised
+from opteq.operators.folded import BLOCK, Folded, even_sides, fold, foldable
 from opteq.options import positive, strict_options, whole
 from opteq.potentials import Potential, Quadratic
+from opteq.potentials.potential import PureSlope, tiny
 from opteq.problem.curvature import Curvature, SimilarityBounds
+from opteq.problem.parabolas import Energy, Products, Term, products
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
@@ -29,8 +36,10 @@ class Ridge(Similarity):
     similarity that holds the data, `Measurement(H) + Ridge(W, psi)`.
 
     With `group` = g the responses of every g neighbouring channels count together, by the length
-    of that vector: psi(|v|). With -rho <= psi'' <= mu the Hessian lies in strength * |W|^2 *
-    [-mu, rho] in either case, since psi'(t) / t is a mean of psi''.
+    of that vector: psi(|v|). With `scale` = a, one positive number for each channel (or group), or
+    one for each sample and channel, psi(a t) / a^2 takes the place of psi(t), so that one psi
+    serves filters and noise levels of every size. With -rho <= psi'' <= mu the Hessian lies in
+    strength * |W|^2 * [-mu, rho] in every case, since psi'(t) / t is a mean of psi''.
     """
 
     def __init__(
@@ -40,6 +49,7 @@ class Ridge(Similarity):
         *,
         strength: float = 1.0,
         group: int = 1,
+        scale: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.operator = as_operator(operator)
@@ -50,6 +60,23 @@ class Ridge(Similarity):
         self.potential = potential
         self.strength = positive("strength", strength, allow_zero=True)
         self.group = whole("group", group, least=1)
+        self.scale = None
+        self.compiled = False
+        if scale is not None:
+            self.scale = _checked(scale)
+
+    def rescaled(self, scale: Tensor, strength: float | None = None) -> Ridge:
+        """The same prior, with the same parameters, at another scale (and strength). Gradients
+        flow into `scale`."""
+        twin = copy.copy(self)
+        twin.scale = _checked(scale)
+        if strength is not None:
+            twin.strength = positive("strength", strength, allow_zero=True)
+        return twin
+
+    def compile(self) -> None:
+        """Compile what is done to each response, most of the time of a solve."""
+        self.compiled = True
 
     def bind(self, u: Tensor) -> BoundSimilarity:
         check_injection(self, u)
@@ -90,30 +117,38 @@ class _BoundRidge(BoundSimilarity):
     def __init__(self, ridge: Ridge, u: Tensor, curvature: Curvature) -> None:
         self.ridge, self.u, self._curvature = ridge, u, curvature
         self.quadratic = type(ridge.potential) is Quadratic
+        self.scale = None if ridge.scale is None else ridge.scale.to(u)
+        if self.scale is not None and len(self.scale) not in (1, len(u)):
+            raise ShapeError(
+                f"The scale has {len(self.scale)} rows for {len(u)} samples.",
+                "Give one row, or one for each sample.",
+            )
+        self.folded: Folded | None = None
+        if ridge.group == 1 and foldable(ridge.operator):
+            self.folded = fold(ridge.operator)
+        self.pure, self.numbers = ridge.potential.pure_slope()
 
     def value(self, z: Tensor) -> Tensor:
-        t, _ = self._responses(z)
-        return -self.ridge.strength * per_sample_sum(self.ridge.potential(t))
+        v = self.operator_for(z)(z)
+        a = self._scale_of(v)
+        return -self.ridge.strength * per_sample_sum(
+            self.ridge.potential(a * self._length(v)) / a**2
+        )
 
     def gradient(self, z: Tensor) -> Tensor:
-        potential, operator = self.ridge.potential, self.ridge.operator
-        t, v = self._responses(z)
-        if self.ridge.group == 1:
-            pull = potential.slope(v)
-        else:
-            pull = self._grouped(v) * _ratio(potential.slope(t), t, potential).unsqueeze(2)
-            pull = pull.view_as(v)
-        return -self.ridge.strength * operator.adjoint(pull)
+        operator = self.operator_for(z)
+        return -operator.adjoint(self.pull(operator(z)))
 
     def hessian(self, z: Tensor) -> Product:
-        potential, operator = self.ridge.potential, self.ridge.operator
-        t, v = self._responses(z)
-        bend = potential.bend(t)
+        operator, strength = self.operator_for(z), self.ridge.strength
+        v = operator(z)
+        t, a = self._length(v), self._scale_of(v)
+        bend = self.ridge.potential.bend(a * t)
         if self.ridge.group == 1:
-            return lambda x: -self.ridge.strength * operator.adjoint(bend * operator(x))
+            return lambda x: -strength * operator.adjoint(bend * operator(x))
         # psi'' along v and psi' / |v| across it.
-        across = _ratio(potential.slope(t), t, potential).unsqueeze(2)
-        unit = self._grouped(v) / t.clamp(min=_tiny(t)).unsqueeze(2)
+        across = self._weight(t, a).unsqueeze(2)
+        unit = self._grouped(v) / t.clamp(min=tiny(t)).unsqueeze(2)
         along = bend.unsqueeze(2) - across
 
         def product(x: Tensor) -> Tensor:
@@ -121,16 +156,58 @@ class _BoundRidge(BoundSimilarity):
             parts = self._grouped(moved)
             inner = (unit * parts).sum(2, keepdim=True)
             pull = across * parts + along * inner * unit
-            return -self.ridge.strength * operator.adjoint(pull.view_as(moved))
+            return -strength * operator.adjoint(pull.view_as(moved))
 
         return product
 
-    def _responses(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers that psi sees, and Wz."""
-        v = self.ridge.operator(z)
+    def energy(self) -> Energy | None:
+        return Energy((_Prior(self),)) if self.ridge.potential.robust else None
+
+    def operator_for(self, z: Tensor) -> LinearOperator:
+        """W for states of this size, its responses in the order that is fastest."""
+        if self.folded is not None and even_sides(tuple(z.shape[1:])):
+            return self.folded
+        return self.ridge.operator
+
+    def pull(self, v: Tensor) -> Tensor:
+        """The derivative of the prior in its responses v = Wz."""
+        if self.ridge.group > 1:
+            return self.weights(v) * v
+        return self.ridge.strength * self._run(_slope, v, self._scale_of(v))
+
+    def weights(self, v: Tensor) -> Tensor:
+        """strength * psi'(t) / t, for each response."""
+        weight = self.ridge.strength * self._weight(self._length(v), self._scale_of(v))
         if self.ridge.group == 1:
-            return v, v
-        return self._grouped(v).square().sum(2).clamp(min=_tiny(v) ** 2).sqrt(), v
+            return weight
+        return weight.unsqueeze(2).expand_as(self._grouped(v)).reshape(v.shape)
+
+    def _weight(self, t: Tensor, a: Tensor | float) -> Tensor:
+        return self._run(_weight, t, a)
+
+    def _run(self, function: Callable[..., Tensor], t: Tensor, a: Tensor | float) -> Tensor:
+        run = _compiled(function) if self.ridge.compiled else function
+        return run(t, a, self.pure, *self.numbers)
+
+    def _length(self, v: Tensor) -> Tensor:
+        """The numbers that psi sees."""
+        if self.ridge.group == 1:
+            return v
+        return self._grouped(v).square().sum(2).clamp(min=tiny(v) ** 2).sqrt()
+
+    def _scale_of(self, v: Tensor) -> Tensor | float:
+        """The scale, in a shape that multiplies what psi sees."""
+        if self.scale is None:
+            return 1.0
+        expected = v.shape[1] // self.ridge.group
+        copies = 1 if self.scale.shape[1] == expected else BLOCK**2
+        scale = self.scale.repeat_interleave(copies, 1)
+        if scale.shape[1] != expected:
+            raise ShapeError(
+                f"The scale has {self.scale.shape[1]} columns.",
+                "Give one for each filter, or for each group of them.",
+            )
+        return scale.view(*scale.shape, *[1] * (v.ndim - 2))
 
     def _grouped(self, v: Tensor) -> Tensor:
         """(batch, groups, group, ...)."""
@@ -147,18 +224,63 @@ class _BoundRidge(BoundSimilarity):
     def select(self, index: Tensor) -> _BoundRidge:
         twin = copy.copy(self)
         twin.u = self.u[index]
+        if self.scale is not None and len(self.scale) > 1:
+            twin.scale = self.scale[index]
         return twin
 
     def curvature(self) -> Curvature:
         return self._curvature
 
 
-def _tiny(t: Tensor) -> float:
-    """A length that counts as 0."""
-    return 1e-150 if t.element_size() > 4 else 1e-18
+class _Prior(Term):
+    """The prior, below parabolas whose curvatures are psi'(t) / t."""
+
+    def __init__(self, bound: _BoundRidge) -> None:
+        self.bound = bound
+        self.operator: LinearOperator | None = None
+
+    def respond(self, z: Tensor) -> Tensor:
+        self.operator = self.bound.operator_for(z)
+        return self.operator(z)
+
+    def look(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.operator is not None
+        weights = self.bound.weights(t)
+        return self.operator.adjoint(weights * t), weights
+
+    def products(self, weight: Tensor | float, a: Tensor, b: Tensor) -> Products:
+        run = _compiled(products) if self.bound.ridge.compiled else products
+        return run(weight, a, b)
+
+    def select(self, index: Tensor) -> _Prior:
+        twin = _Prior(self.bound.select(index))
+        twin.operator = self.operator
+        return twin
 
 
-def _ratio(slope: Tensor, t: Tensor, potential: Potential) -> Tensor:
-    """psi'(t) / t, which is psi''(0) at 0."""
-    small = t <= _tiny(t) * 10
-    return (slope / t.clamp(min=_tiny(t))).where(~small, potential.bend(t * 0))
+def _slope(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+    """The derivative of psi(a t) / a^2."""
+    return pure(a * t, *numbers) / a
+
+
+def _weight(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+    """The same divided by t, which is psi''(0) at 0."""
+    size = (a * t).abs().clamp(min=tiny(t))
+    return pure(size, *numbers) / size
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function)
+
+
+def _checked(scale: Tensor) -> Tensor:
+    """A scale of shape (1 or batch, channels)."""
+    if not isinstance(scale, Tensor) or scale.ndim not in (1, 2):
+        raise OptionError(
+            "The scale is not a tensor of one or two axes.",
+            "Give one number for each channel, or for each sample and channel.",
+        )
+    if scale.numel() and not bool((scale.detach() > 0).all()):
+        raise OptionError("The scale has entries that are not above 0.", "Give positive numbers.")
+    return scale if scale.ndim == 2 else scale[None]

@@ -70,6 +70,13 @@ _FAMILIES = {
         "G(v) = sum over wires of w (v_i - v_j)^2 / 2 + sum of c v^2 / 2 - <s, v>",
         "G is strongly convex for every input: the equilibrium exists and is unique.",
     ),
+    "restorer:restorer": _Family(
+        "z = z - H'(Hz - y) - sum over filters i of w_i' psi'(a_i w_i * z) / a_i",
+        "G(z) = |Hz - y|^2 / 2 + sum over filters i and places of psi(a_i w_i * z) / a_i^2, y the "
+        "measurements, a_i a function of the noise level",
+        "psi'' >= -rho and |W| <= 1 with rho < 1: denoising (H = I) is strongly convex, its answer "
+        "unique and moved by at most |dy| / (1 - rho).",
+    ),
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 

@@ -27,8 +27,11 @@ class Conv2d(WeightedOperator):
     `padding` defaults to "same" for odd kernels. With `image_size` the operator takes images of
     that size only, its norm is that of the operator on such images (exact for small ones, within
     5% up to 16x16), and a strided adjoint knows the size it must restore. Without it,
-    `norm()` bounds every size; see `opteq.operators.spectral`.
+    `norm()` bounds every size; see `opteq.operators.spectral`. With `zero_sum` every kernel sums to
+    0, however it is trained: away from borders the operator does not see how bright an image is.
     """
+
+    zero_sum = False
 
     def __init__(
         self,
@@ -42,6 +45,7 @@ class Conv2d(WeightedOperator):
         groups: int = 1,
         norm_bound: float | None = 0.95,
         image_size: int | Pair | None = None,
+        zero_sum: bool = False,
     ) -> None:
         whole("groups", groups, least=1)
         whole("in_channels", in_channels, least=1)
@@ -58,6 +62,7 @@ class Conv2d(WeightedOperator):
         nn.init.normal_(weight, std=(inner * kernel[0] * kernel[1]) ** -0.5)
         super().__init__(weight, norm_bound, trained=True)
         self._set_geometry(stride, padding, padding_mode, groups, image_size)
+        self.zero_sum = zero_sum
         scale_to_norm(self)
 
     @classmethod
@@ -216,6 +221,9 @@ class Conv2d(WeightedOperator):
     def norm_setting(self) -> object:
         return self.geometry, self.padding
 
+    def direction(self, raw: Tensor) -> Tensor:
+        return raw - raw.mean((2, 3), keepdim=True) if self.zero_sum else raw
+
     def differentiable_norm(self, weight: Tensor) -> Tensor:
         return spectral.differentiable_convolution_norm(weight, self.geometry)
 
@@ -233,7 +241,8 @@ class Conv2d(WeightedOperator):
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={g.stride}, padding={self.padding}, padding_mode={self.padding_mode!r}, "
-            f"groups={g.groups}, norm_bound={self.norm_bound}, image_size={g.image_size}"
+            f"groups={g.groups}, norm_bound={self.norm_bound}, image_size={g.image_size}, "
+            f"zero_sum={self.zero_sum}"
         )
 
 

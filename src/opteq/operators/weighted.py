@@ -98,6 +98,11 @@ class WeightedOperator(LinearOperator):
         """What the norm depends on besides the weight."""
         return None
 
+    def direction(self, raw: Tensor) -> Tensor:
+        """The weight before it is scaled: `raw` itself, unless a subclass keeps it within some
+        linear space."""
+        return raw
+
     @abstractmethod
     def differentiable_norm(self, weight: Tensor) -> Tensor:
         """A cheap upper bound of the norm that `weight` would give, with its gradient."""
@@ -109,10 +114,13 @@ class WeightedOperator(LinearOperator):
     @property
     def weight(self) -> Tensor:
         """The weight that is applied. Computed at each access: see `freeze`."""
-        if self.gain is not None and not self._scaled:
-            return self.raw * (self.gain / _lengths(self.raw, self.gain))
-        if self._scaled or self.norm_bound is None:
+        if self._scaled:
             return self.raw
+        direction = self.direction(self.raw)
+        if self.gain is not None:
+            return direction * (self.gain / _lengths(direction, self.gain))
+        if self.norm_bound is None:
+            return direction
         with full_precision(self.raw):
             norm = self._norm_of_raw()
         # Rounding each entry by eps moves the norm by at most eps * sqrt(taps * rank) of itself,
@@ -123,7 +131,7 @@ class WeightedOperator(LinearOperator):
         limit = (norm * slack).clamp(min=self.norm_bound)
         # number / tensor would multiply by a rounded inverse and change weights within the bound.
         scale = torch.full_like(limit, self.norm_bound) / limit
-        return (self.raw * scale).to(self.raw.dtype)
+        return (direction * scale).to(self.raw.dtype)
 
     def _norm_of_raw(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
@@ -131,9 +139,11 @@ class WeightedOperator(LinearOperator):
             if not bool(self.raw.isfinite().all()):
                 # No norm, and no decomposition that could fail: the solve reports the samples.
                 return torch.tensor(math.nan, dtype=torch.float64)
-            return self.differentiable_norm(self.raw)
+            return self.differentiable_norm(self.direction(self.raw))
         norm = self._raw_norm.get(
-            self.raw, self.norm_setting, lambda raw: float(self.differentiable_norm(raw))
+            self.raw,
+            self.norm_setting,
+            lambda raw: float(self.differentiable_norm(self.direction(raw))),
         )
         return torch.tensor(norm, dtype=torch.float64)
 
@@ -194,7 +204,8 @@ def scale_to_norm(operator: WeightedOperator) -> None:
     """Start training on the norm bound: the weights as large as they may be."""
     if operator.norm_bound is not None and not operator.raw.is_meta:
         with torch.no_grad():
-            operator.raw.mul_(operator.norm_bound / operator.differentiable_norm(operator.raw))
+            norm = operator.differentiable_norm(operator.direction(operator.raw))
+            operator.raw.mul_(operator.norm_bound / norm)
 
 
 def weight_norm(module: Module, *, per: Literal["filter", "tensor"] = "filter") -> Module:

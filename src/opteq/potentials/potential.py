@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
+
+PureSlope = Callable[..., Tensor]
+"""psi'(t) from t and the tensors that psi depends on."""
 
 
 class Bends(NamedTuple):
@@ -24,6 +28,10 @@ class Potential(nn.Module, ABC):
     are what certificates rest on: they must hold for every t, whatever the parameters are now.
     """
 
+    robust: ClassVar[bool] = False
+    """Whether psi'(t) / t never rises with |t|: then psi lies below the parabola of that curvature
+    which touches it at t, and steps that minimise such parabolas descend."""
+
     @abstractmethod
     def forward(self, t: Tensor) -> Tensor:
         """psi(t)."""
@@ -39,3 +47,14 @@ class Potential(nn.Module, ABC):
     @abstractmethod
     def bends(self) -> Bends:
         """Bounds of psi''."""
+
+    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
+        """psi' as a function that a solve calls many times, with the tensors it takes after t:
+        everything that does not depend on t is in them. The same function each time, so that it
+        can be compiled once."""
+        return self.slope, ()
+
+
+def tiny(t: Tensor) -> float:
+    """A size that counts as 0."""
+    return 1e-150 if t.element_size() > 4 else 1e-18

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.options import positive, strict_options
-from opteq.potentials.potential import Bends, Potential
+from opteq.potentials.potential import Bends, Potential, PureSlope
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 
 # |psi'''| of mu (1 - exp(-g t^2)) / (2 g) is at most this times mu sqrt(g):
@@ -22,6 +23,8 @@ _THIRD = abs(4 * _S2 - 6) * math.sqrt(_S2) * math.exp(-_S2)
 @strict_options
 class Quadratic(Potential):
     """mu t^2 / 2: Tikhonov's."""
+
+    robust = True
 
     def __init__(self, mu: float = 1.0) -> None:
         super().__init__()
@@ -46,6 +49,8 @@ class Quadratic(Potential):
 @strict_options
 class Huber(Potential):
     """mu t^2 / 2 up to |t| = width, then a straight line: a smooth absolute value, convex."""
+
+    robust = True
 
     def __init__(self, mu: float = 1.0, width: float = 1.0) -> None:
         super().__init__()
@@ -77,18 +82,27 @@ class Welsch(Potential):
     be convex only for mu < 2.24, too flat for sharp images. Several of different widths bend
     downwards at different places, t^2 = 3 / (2 gamma_k): their mu add up while rho hardly grows.
 
+    With `rho` the mu_k are trained, and scaled down together wherever the whole would bend
+    downwards by more.
+
     >>> Welsch(2.0, 1.0).bends().rho  # doctest: +ELLIPSIS
     0.8925...
     >>> both = Welsch((2.0, 20.0), (1.0, 1000.0)).bends()
     >>> both.mu, round(both.rho, 2)
     (22.0, 6.94)
+    >>> Welsch((2.0, 20.0), (1.0, 1000.0), rho=0.9).bends().rho <= 0.9
+    True
     """
 
-    mu: Tensor
+    robust = True
     gamma: Tensor
 
     def __init__(
-        self, mu: float | Sequence[float] = 1.0, gamma: float | Sequence[float] = 1.0
+        self,
+        mu: float | Sequence[float] = 1.0,
+        gamma: float | Sequence[float] = 1.0,
+        *,
+        rho: float | None = None,
     ) -> None:
         super().__init__()
         each = [list(v) if isinstance(v, Sequence) else [v] for v in (mu, gamma)]
@@ -100,12 +114,25 @@ class Welsch(Potential):
         for name, values in zip(("mu", "gamma"), each, strict=True):
             for value in values:
                 positive(name, value)
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float64))
+        self.rho = None if rho is None else positive("rho", rho)
+        self.register_buffer("gamma", torch.tensor(each[1], dtype=torch.float64))
+        sizes = torch.tensor(each[0], dtype=torch.float64)
+        if rho is None:
+            self.register_buffer("sizes", sizes)
+        else:
+            self.log_sizes = nn.Parameter(sizes.log())
 
-    def _terms(self, t: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """(mu, gamma, exp(-gamma t^2)) for each width."""
-        pairs = zip(self.mu.to(t), self.gamma.to(t), strict=True)
-        return [(m, g, torch.exp(-g * t.square())) for m, g in pairs]
+    @property
+    def mu(self) -> Tensor:
+        """How far each width bends upwards at 0."""
+        if self.rho is None:
+            return cast(Tensor, self.sizes)
+        # However far training goes, sizes stay finite numbers above 0.
+        mu, gamma = self.log_sizes.double().clamp(-20, 20).exp(), self.gamma.double()
+        with torch.no_grad():
+            place = _deepest(mu, gamma)
+        deepest = -_bend(place, mu, gamma) + _WITHIN * mu.sum()
+        return mu * (self.rho / deepest.clamp(min=self.rho))
 
     def forward(self, t: Tensor) -> Tensor:
         # -expm1 keeps small values, which 1 - exp would round away.
@@ -114,40 +141,68 @@ class Welsch(Potential):
         return torch.stack(parts).sum(0)
 
     def slope(self, t: Tensor) -> Tensor:
-        return torch.stack([m * t * e for m, _, e in self._terms(t)]).sum(0)
+        return _slope(t, self.mu, self.gamma)
 
     def bend(self, t: Tensor) -> Tensor:
-        parts = [m * e * (1 - 2 * g * t.square()) for m, g, e in self._terms(t)]
-        return torch.stack(parts).sum(0)
+        return _bend(t, self.mu.to(t), self.gamma.to(t))
 
     def bends(self) -> Bends:
-        mu, gamma = self.mu.double(), self.gamma.double()
-        most = float(mu.sum())
-        if len(mu) == 1:
-            return Bends(GAUSSIAN_BACKWARD * most, most)
-        return Bends(_deepest(self, float((mu * gamma.sqrt()).sum()) * _THIRD), most)
+        with torch.no_grad():
+            mu, gamma = self.mu.double(), self.gamma.double()
+            most = float(mu.sum())
+            if len(mu) == 1:
+                return Bends(GAUSSIAN_BACKWARD * most, most)
+            deepest = -float(_bend(_deepest(mu, gamma), mu, gamma))
+        rho = max(0.0, deepest + _WITHIN * most)
+        # What was scaled down to rho is above it by rounding alone.
+        return Bends(rho if self.rho is None else min(rho, self.rho * (1 + 1e-12)), most)
+
+    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
+        return _slope, (self.mu, self.gamma)
 
     def extra_repr(self) -> str:
-        return f"mu={self.mu.tolist()}, gamma={self.gamma.tolist()}"
+        with torch.no_grad():
+            return f"mu={self.mu.tolist()}, gamma={self.gamma.tolist()}, rho={self.rho}"
 
 
-def _deepest(psi: Welsch, lipschitz: float) -> float:
-    """An upper bound of -min psi'', within 1e-4 of it, by cutting intervals in two: psi'' changes
-    by at most `lipschitz` times the distance."""
-    widest = float(psi.gamma.min().double()) ** -0.5
+def _slope(t: Tensor, mu: Tensor, gamma: Tensor) -> Tensor:
+    square = t.square()
+    weight = torch.zeros_like(t)
+    for k in range(len(mu)):
+        weight = weight + mu[k].to(t) * torch.exp(-gamma[k].to(t) * square)
+    return t * weight
+
+
+def _bend(t: Tensor, mu: Tensor, gamma: Tensor) -> Tensor:
+    square = t.square()
+    parts = [
+        m * torch.exp(-g * square) * (1 - 2 * g * square) for m, g in zip(mu, gamma, strict=True)
+    ]
+    return torch.stack(parts).sum(0)
+
+
+# How closely the deepest bend of a sum is searched for, relative to the sum of its mu.
+_WITHIN = 1e-4
+
+
+def _deepest(mu: Tensor, gamma: Tensor) -> Tensor:
+    """Where psi'' is within 1e-4 of its least value, by cutting intervals in two: psi'' changes
+    by at most a known factor times the distance."""
+    lipschitz = float((mu * gamma.sqrt()).sum()) * _THIRD
     # Beyond this, every term is below 1e-9 of its mu, and rising to 0.
-    ends = torch.tensor([0.0, 6 * widest], dtype=torch.float64)
-    middles, radius = ends.mean()[None], float(ends[1] - ends[0]) / 2
-    goal = 1e-4 * float(psi.mu.sum())
-    lowest = math.inf
+    radius = 3 * float(gamma.min()) ** -0.5
+    middles = torch.full_like(mu[:1], radius)
+    goal = _WITHIN * float(mu.sum())
+    lowest, place = torch.full_like(mu[0], math.inf), middles[0]
     while True:
-        values = psi.bend(middles)
-        lowest = min(lowest, float(values.min()))
-        bounds = values - lipschitz * radius
-        open_ = bounds < lowest - goal
+        values = _bend(middles, mu, gamma)
+        least, index = values.min(0)
+        if least < lowest:
+            lowest, place = least, middles[index]
+        # No point of an interval is below its bound: the rest is within the goal.
+        open_ = values - lipschitz * radius < lowest - goal
         if not bool(open_.any()):
-            # No point is below any interval's bound, and the rest is within the goal.
-            return max(0.0, goal - lowest)
+            return place
         radius /= 2
         kept = middles[open_]
         middles = torch.cat([kept - radius, kept + radius])
@@ -158,6 +213,8 @@ class MinimaxConcave(Potential):
     """Steep near 0 and flat far out: psi' rises with slope mu up to `width`, falls with slope -rho
     to 0, and stays there. Of all potentials with bends in [-rho, mu] the one that forgives large
     responses soonest."""
+
+    robust = True
 
     def __init__(self, mu: float = 1.0, width: float = 1.0, rho: float = 0.5) -> None:
         super().__init__()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from opteq.errors import OptionError
 from opteq.options import positive, strict_options, whole
-from opteq.potentials.potential import Bends, Potential
+from opteq.potentials.potential import Bends, Potential, PureSlope
 
 
 @strict_options
 class Spline(Potential):
-    """psi' is linear between `knots` points at equal distances up to `extent`, and constant beyond;
-    psi'' is kept within [-rho, mu] however it is trained. With rho = 0 it is convex.
+    """psi' is linear between knots whose distances grow geometrically, from `first` to `extent`,
+    and constant beyond.
 
-    It starts like a Huber function: bending by `start` times mu up to the first knot, and not at
-    all after.
+    However it is trained, psi'' stays within [-rho, mu], psi never falls, and psi'(t) / t never
+    rises with |t|. With rho = 0 it is convex. It starts halfway between these limits, with `start`
+    times mu at 0.
     """
 
+    robust = True
     raw: nn.Parameter
 
     def __init__(
@@ -26,51 +31,84 @@ class Spline(Potential):
         mu: float = 1.0,
         rho: float = 0.0,
         *,
-        knots: int = 20,
-        extent: float = 1.0,
+        knots: int = 12,
+        first: float = 0.01,
+        extent: float = 5.0,
         start: float = 0.5,
     ) -> None:
         super().__init__()
         self.mu, self.rho = positive("mu", mu), positive("rho", rho, allow_zero=True)
-        self.knots, self.extent = whole("knots", knots, least=1), positive("extent", extent)
-        first = torch.full((knots,), self.rho / (self.mu + self.rho))
-        first[0] = (start * self.mu + self.rho) / (self.mu + self.rho)
-        self.raw = nn.Parameter(torch.logit(first.clamp(1e-3, 1 - 1e-3)))
+        self.knots = whole("knots", knots, least=2)
+        self.first, self.extent = positive("first", first), positive("extent", extent)
+        if self.extent <= self.first:
+            raise OptionError(
+                f"extent={extent} is not above first={first}.", "Knots lie between the two."
+            )
+        ratio = (self.extent / self.first) ** (1 / (knots - 1))
+        self.places = (0.0, *(self.first * ratio**k for k in range(knots)))
+        raw = torch.zeros(knots)
+        raw[0] = torch.logit(torch.tensor(start).clamp(1e-3, 1 - 1e-3))
+        self.raw = nn.Parameter(raw)
 
     def _bends(self) -> Tensor:
-        """psi'' between the knots."""
-        return (self.mu + self.rho) * self.raw.sigmoid() - self.rho
+        """psi'' between the knots, each between what keeps psi' from becoming negative (and -rho)
+        and psi' / t (at first mu)."""
+        share = self.raw.sigmoid()
+        bends = [self.mu * share[0]]
+        slope = self.places[1] * bends[0]
+        for k in range(1, self.knots):
+            length = self.places[k + 1] - self.places[k]
+            low = (-slope / length).clamp(min=-self.rho)
+            # Rounding must not take the sum below -rho or above psi' / t.
+            bend = torch.lerp(low, slope / self.places[k], share[k])
+            bends.append(torch.maximum(bend, low))
+            slope = (slope + length * bends[-1]).clamp(min=0)
+        return torch.stack(bends)
 
-    def _place(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """|t| in units of the distance between knots, the interval it lies in, and how far into
-        it, up to one interval beyond the last."""
-        units = t.abs() * (self.knots / self.extent)
-        index = units.floor().clamp(max=self.knots).long()
-        return units, index, units - index
-
-    def _tables(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
-        """psi, psi' at the knots, psi'' after them (0 after the last), and their distance."""
-        h = self.extent / self.knots
-        bends = self._bends().to(t)
-        slopes = functional.pad(h * bends.cumsum(0), (1, 0))
-        steps = h * slopes[:-1] + h * h * bends / 2
-        return functional.pad(steps.cumsum(0), (1, 0)), slopes, functional.pad(bends, (0, 1)), h
+    def _slopes(self, bends: Tensor) -> Tensor:
+        """psi' at the knots."""
+        lengths = bends.new_tensor(self.places).diff()
+        return functional.pad((lengths * bends).cumsum(0), (1, 0))
 
     def forward(self, t: Tensor) -> Tensor:
-        values, slopes, bends, h = self._tables(t)
-        _, i, x = self._place(t)
-        return values[i] + h * x * slopes[i] + (h * x).square() * bends[i] / 2
+        bends = self._bends().to(t)
+        slopes, size = self._slopes(bends), t.abs()
+        value = slopes[-1] * (size - self.places[-1]).clamp(min=0)
+        for k, (low, high) in enumerate(self._intervals()):
+            inside = size.clamp(low, high) - low
+            value = value + inside * (slopes[k] + inside * bends[k] / 2)
+        return value
 
     def slope(self, t: Tensor) -> Tensor:
-        _, slopes, bends, h = self._tables(t)
-        _, i, x = self._place(t)
-        return t.sign() * (slopes[i] + h * x * bends[i])
+        return _slope(t, self._bends().to(t), self.places)
 
     def bend(self, t: Tensor) -> Tensor:
-        return self._tables(t)[2][self._place(t)[1]]
+        bends, size = functional.pad(self._bends().to(t), (0, 1)), t.abs()
+        found = torch.zeros_like(t) + bends[0]
+        for k, end in enumerate(self.places[1:], 1):
+            found = torch.where(size > end, bends[k], found)
+        return found
 
     def bends(self) -> Bends:
         return Bends(self.rho, self.mu)
 
+    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
+        return _slope, (self._bends(), torch.tensor(self.places, dtype=torch.float64))
+
+    def _intervals(self) -> Sequence[tuple[float, float]]:
+        return list(zip(self.places[:-1], self.places[1:], strict=True))
+
     def extra_repr(self) -> str:
-        return f"mu={self.mu}, rho={self.rho}, knots={self.knots}, extent={self.extent}"
+        return (
+            f"mu={self.mu}, rho={self.rho}, knots={self.knots}, first={self.first}, "
+            f"extent={self.extent}"
+        )
+
+
+def _slope(t: Tensor, bends: Tensor, places: Tensor | Sequence[float]) -> Tensor:
+    """psi'(t): what each interval below |t| adds to it."""
+    size = t.abs()
+    slope = size.clamp(max=places[1]) * bends[0]
+    for k in range(1, len(bends)):
+        slope = slope + (size.clamp(places[k], places[k + 1]) - places[k]) * bends[k]
+    return t.sign() * slope

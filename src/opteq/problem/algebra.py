@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from opteq.errors import ShapeError
 from opteq.operators.base import Norms, promised
 from opteq.problem.curvature import Curvature, SimilarityBounds, largest
+from opteq.problem.parabolas import Energy
 from opteq.problem.similarity import BoundSimilarity, Product, Similarity
 
 
@@ -61,6 +62,10 @@ class _BoundSum(BoundSimilarity):
     def hessian(self, z: Tensor) -> Product:
         products = [term.hessian(z) for term in self.terms]
         return lambda v: reduce(add, (product(v) for product in products))
+
+    def energy(self) -> Energy | None:
+        each = [term.energy() for term in self.terms]
+        return reduce(add, each) if all(each) else None
 
     def zeros(self) -> Tensor:
         # Terms that only guess the shape follow those that know it.

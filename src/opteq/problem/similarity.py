@@ -15,6 +15,7 @@ from opteq.operators import Conv2d, Dense, LinearOperator, WeightedOperator, fre
 from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature, SimilarityBounds
+from opteq.problem.parabolas import Energy
 from opteq.states import require_alike
 
 Product = Callable[[Tensor], Tensor]
@@ -59,6 +60,10 @@ class BoundSimilarity(ABC):
 
     def gates(self, z: Tensor) -> Tensor | None:
         """How much each part of z takes in, in (0, 1], for similarities that gate."""
+        return None
+
+    def energy(self) -> Energy | None:
+        """-S as terms that lie below parabolas, if it has that form."""
         return None
 
     def hessian(self, z: Tensor) -> Product:

@@ -12,7 +12,12 @@ from opteq.report.samples import Sample
 
 
 def learning_curves(records: list[dict[str, Any]]) -> Any:
-    """Loss and accuracy over epochs."""
+    """Loss and accuracy over epochs, or the PSNR of restored images."""
+    if "psnr" in records[-1]["train"]:
+        figure, axes = new_figure(6.0, 2.8)
+        _over_epochs(axes[0, 0], records, "psnr", "PSNR, dB")
+        axes[0, 0].legend(frameon=False)
+        return figure
     figure, axes = new_figure(8.4, 2.8, columns=2)
     for axis, key, title in zip(
         axes[0], ("loss", "accuracy"), ("Cross-entropy", "Accuracy"), strict=True

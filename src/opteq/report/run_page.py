@@ -8,9 +8,12 @@ from opteq.data.dataset import Data
 from opteq.errors import RunError
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
+from opteq.models.restorer import LEVEL
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
+from opteq.training.scores import score_words
+from opteq.training.tally import Tally
 
 
 def write_report(run: RunFolder, data: Data) -> None:
@@ -29,10 +32,18 @@ def write_report(run: RunFolder, data: Data) -> None:
     recipe = run.recipe
     model = load(run.path)
     require_same_classes(model, data, run.path)
-    found = on_test_images(model, data)
+    restores = data.task == "restoration"
+    found = on_test_images(
+        model,
+        data,
+        recipe.measure.watch if restores else None,
+        noise=recipe.measure.test_noise * LEVEL,
+    )
     figures = found.figures()
     solver = solver_curves(records)
-    confusion = confusion_matrix(found.confusion.numpy(), data.classes)
+    confusion = None
+    if isinstance(found, Tally):
+        confusion = confusion_matrix(found.confusion.numpy(), data.classes)
     samples = look_inside(model, data) if data.task == "classification" else []
     render(
         "run.html",
@@ -59,10 +70,11 @@ def write_report(run: RunFolder, data: Data) -> None:
 def _headline(
     recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
 ) -> list[tuple[str, str]]:
-    headline = [("test accuracy", f"{100 * figures['accuracy']:.2f}%")]
-    if "mean_iou" in figures:
-        headline.insert(0, ("mean IoU", f"{100 * figures['mean_iou']:.2f}%"))
-    headline.append(("test loss", f"{figures['loss']:.4f}"))
+    headline = [(f"test {name}", value) for name, value in score_words(figures)]
+    if "noisy_psnr" in figures:
+        headline.append(("before", f"{figures['noisy_psnr']:.2f} dB"))
+    else:
+        headline.append(("test loss", f"{figures['loss']:.4f}"))
     if recipe.reference is not None and recipe.reference.accuracy is not None:
         headline.append(("reported", f"{recipe.reference.accuracy:.1f}%"))
     headline.append(("parameters", f"{parameters:,}"))

@@ -5,6 +5,7 @@ from opteq.solve.auto import Auto
 from opteq.solve.broyden import Broyden
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
+from opteq.solve.memory_gradient import MemoryGradient
 from opteq.solve.nesterov import Nesterov
 from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
@@ -20,6 +21,7 @@ __all__ = [
     "Broyden",
     "ConjugateGradients",
     "ForwardBackward",
+    "MemoryGradient",
     "Nesterov",
     "PeacemanRachford",
     "Picard",

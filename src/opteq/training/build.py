@@ -11,12 +11,13 @@ import torch
 from opteq.context import eval_mode
 from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data
+from opteq.data.settings import AugmentSettings
 from opteq.errors import OpteqError, RecipeError
 from opteq.layer import equilibria
 from opteq.models.narrowing import narrowed
 from opteq.models.network import Network
 from opteq.models.registry import create_model, entry, options_of, renamed
-from opteq.training.recipe import ModelSettings, Recipe
+from opteq.training.recipe import LossSettings, ModelSettings, Recipe
 
 
 def build_model(recipe: Recipe, data: Data) -> Network:
@@ -30,11 +31,24 @@ def build_model(recipe: Recipe, data: Data) -> Network:
         )
     _refuse_too_large(recipe, data)
     torch.manual_seed(recipe.seed)
+    _refuse_what_has_no_use(recipe, data)
     model = shaped_model(recipe.model, len(data.classes), data.shape[0])
     model.normalize(*pixel_statistics(data.train))
     model.class_names = data.classes
     _try(model, recipe, data)
     return model
+
+
+def _refuse_what_has_no_use(recipe: Recipe, data: Data) -> None:
+    """Settings that a task cannot follow must not be ignored in silence."""
+    if data.task != "restoration":
+        return
+    fixed = AugmentSettings(), LossSettings(error=recipe.train.loss.error)
+    if recipe.train.adversarial is not None or (recipe.augment, recipe.train.loss) != fixed:
+        raise RecipeError(
+            "Restoration has no use for augment, train.adversarial, or any train.loss but error.",
+            "Leave them out; measure.crop says how images are cut.",
+        )
 
 
 def _refuse_too_large(recipe: Recipe, data: Data) -> None:

@@ -100,7 +100,7 @@ def _is_records(value: object) -> bool:
 # What every checkpoint must say: anyone may have written a file with a correct digest.
 _FACTS: dict[str, Callable[[Any], bool]] = {
     "model": lambda v: isinstance(v, dict) and isinstance(v.get("name"), str),
-    "classes": lambda v: _is_texts(v) and bool(v),
+    "classes": _is_texts,
     "shape": _is_shape,
     "tolerance": lambda v: v is None or (isinstance(v, float) and v > 0),
     "step": lambda v: isinstance(v, int) and v >= 0,

@@ -6,14 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from opteq.training.scores import score_key
+
 STILL_RISING = 0.01
 """A training that gains more than this share in its last fifth has not levelled off."""
+_DECIBELS = 10.0
 
 
 def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
     """How much accuracy still rose in the last fifth of the epochs, at least one epoch: on test
     images if both ends were tested, otherwise on training images. For segmentation the mean
-    intersection over union counts. None for a training too short to tell.
+    intersection over union counts, for restoration the PSNR, a tenth of a dB for each point. None
+    for a training too short to tell.
 
     >>> records = [{"epoch": n, "train": {"accuracy": 1 - 0.5**n}} for n in range(1, 11)]
     >>> round(last_fifth_gain(records), 4)
@@ -28,8 +32,9 @@ def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
         return None
     end, start = records[-1], before[-1]
     group = "test" if "test" in end and "test" in start else "train"
-    figure = "mean_iou" if "mean_iou" in end[group] and group == "test" else "accuracy"
-    return end[group][figure] - start[group][figure]
+    key = score_key(end[group])
+    gain = end[group][key] - start[group][key]
+    return gain / _DECIBELS if key == "psnr" else gain
 
 
 def left_warm_up(warmup_epochs: float, records: Sequence[dict[str, Any]]) -> bool:

@@ -15,10 +15,9 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from opteq.attacks import Attack, projected_gradient
-from opteq.data.augment import Augment
 from opteq.data.batches import evaluation_batches, read_batches, training_batches
 from opteq.data.dataset import Data, ImageSet
-from opteq.data.splits import held_out
+from opteq.data.splits import held_out, limited
 from opteq.errors import NotConvergedWarning, RunError
 from opteq.models.network import Network
 from opteq.training.average import WeightAverage
@@ -27,14 +26,12 @@ from opteq.training.distributed import share_batch_norm
 from opteq.training.folder import RunFolder
 from opteq.training.interrupt import Stop, stop_requested
 from opteq.training.meter import Meter
-from opteq.training.objective import Objective
 from opteq.training.progress import Clock, Progress
 from opteq.training.recipe import Recipe
 from opteq.training.saving import Saver, TrainingState
 from opteq.training.schedule import learning_rate, tolerance
-from opteq.training.tally import Tally, tally
-
-_EVALUATION_BATCH = 256
+from opteq.training.tally import Sums
+from opteq.training.tasks import task_for
 
 
 class TrainingResult(NamedTuple):
@@ -82,8 +79,7 @@ class Trainer:
         average = None if ema is None else WeightAverage(network, ema)
         self.state = TrainingState(network, optimizer, average)
         self.saver = Saver(run, recipe, data, writes=fabric.is_global_zero)
-        self.augment = Augment(recipe.augment, segmentation=data.task == "segmentation")
-        self.objective = Objective(self.settings.loss)
+        self.task = task_for(recipe, data)
         self.steps_per_epoch = len(self.train_set) // self.batch_size
         self.total_steps = self.settings.epochs * self.steps_per_epoch
         if self.settings.steps is not None:
@@ -127,7 +123,7 @@ class Trainer:
     def _epoch(self, stop: Stop, clock: Clock, refresh: Clock) -> bool:
         """One epoch, or what is left of it; False if the user stopped it."""
         epoch, offset = divmod(self.state.step, self.steps_per_epoch)
-        meter = Meter(self.fabric.device, self.state.sums)
+        meter = Meter(self.fabric.device, self.state.sums, score_name=self.task.score_name)
         last = min(self.total_steps, (epoch + 1) * self.steps_per_epoch)
         begun, before = time.monotonic(), meter.images
         self.model.train()
@@ -196,24 +192,23 @@ class Trainer:
             group["lr"] = rate
         network = self.state.network
         set_tolerances(network, tolerance(settings.solve, self.state.step, self.total_steps))
-        x, labels = self.augment(x, labels)
-        x = x.to(network.pixel_mean.dtype)
+        given, target = self.task.prepare(network, x, labels)
         if settings.adversarial is not None:
             chosen = settings.adversarial
             attack = Attack(chosen.epsilon, steps=chosen.steps, step_size=chosen.step_size)
-            x = projected_gradient(cast(Network, self.model), x, labels, attack)
+            given = [projected_gradient(cast(Network, self.model), given[0], target, attack)]
         self.state.optimizer.zero_grad()
         # On one device Fabric applies its precision to forward() alone, not to marked methods.
         with self.fabric.autocast():
-            output = self.model.run(x)
-        fit, loss = self.objective(output, labels)
+            output = self.model.run(*given)
+        fit, loss = self.task.losses(output, target)
         self.fabric.backward(loss)
         if settings.clip is not None:
             self.fabric.clip_gradients(self.model, self.state.optimizer, max_norm=settings.clip)
         self.state.optimizer.step()
         if self.state.average is not None:
             self.state.average.update(self.state.network)
-        meter.see(fit, output, labels)
+        meter.see(fit, output, self.task.score(output, target))
 
     def _end_epoch(self, epoch: int, meter: Meter) -> None:
         record: dict[str, Any] = {
@@ -239,15 +234,16 @@ class Trainer:
         if self.fabric.is_global_zero:
             self.progress.epoch(record)
 
-    def evaluate(self, images: ImageSet) -> Tally:
-        """Every image once, shared by all processes."""
+    def evaluate(self, images: ImageSet) -> Sums:
+        """Every image once, or those that are watched, shared by all processes."""
+        images = limited(images, self.task.watch)
         size, rank = self.fabric.world_size, self.fabric.global_rank
-        batches = evaluation_batches(len(images), _EVALUATION_BATCH, rank=rank, world=size)
-        found = tally(self.state.network, self._read(images, batches), len(self.data.classes))
+        batches = evaluation_batches(len(images), self.task.test_batch, rank=rank, world=size)
+        found = self.task.test(self.state.network, self._read(images, batches))
         if size == 1:
             return found
         numbers = self._total(found.numbers().to(self.fabric.device))
-        return Tally.from_numbers(numbers.cpu(), found.failures)
+        return type(found).from_numbers(numbers.cpu(), found.failures)
 
     @contextmanager
     def _for_evaluation(self) -> Iterator[None]:

@@ -7,12 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from opteq.data.dataset import VOID
-from opteq.models.network import Output, is_right
+from opteq.models.network import Output
 
 _FIELDS = (
     "loss",
-    "correct",
+    "score",
     "labels",
     "images",
     "steps",
@@ -29,19 +28,20 @@ def mean_residual(total: float, count: float) -> float:
 
 
 class Meter:
-    """Loss, accuracy and how the equilibria were reached."""
+    """Loss, score and how the equilibria were reached."""
 
-    def __init__(self, device: torch.device, sums: list[float] | None = None) -> None:
+    def __init__(
+        self, device: torch.device, sums: list[float] | None = None, *, score_name: str
+    ) -> None:
+        self.score_name = score_name
         values = [0.0] * len(_FIELDS) if sums is None else sums
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self.sums = torch.tensor(values, dtype=dtype, device=device)
 
     @torch.no_grad()
-    def see(self, loss: Tensor, output: Output, labels: Tensor) -> None:
-        """Take in a batch and its mean loss."""
-        known = labels != VOID if labels.ndim > 1 else torch.ones_like(labels, dtype=torch.bool)
-        count = known.sum()
-        right = (is_right(output.logits, labels) & known).sum()
+    def see(self, loss: Tensor, output: Output, score: tuple[Tensor, Tensor]) -> None:
+        """Take in a batch with its mean loss, the sum of its scores, and of how many."""
+        total, count = score
         steps = residual = measured = bad = solves = torch.zeros((), device=self.sums.device)
         for solution in output.solutions:
             finite = solution.residual.isfinite()
@@ -50,10 +50,10 @@ class Meter:
             measured = measured + finite.sum()
             bad = bad + (~solution.converged).sum()
             solves = solves + len(solution.steps)
-        images = torch.full_like(steps, len(labels))
+        images = torch.full_like(steps, len(output.logits))
         row = (
             loss.detach() * count,
-            right,
+            total,
             count,
             images,
             steps,
@@ -68,7 +68,7 @@ class Meter:
         """Means so far; the one place that waits for the device."""
         values = dict(zip(_FIELDS, self.sums.tolist(), strict=True))
         labels, solves = max(values["labels"], 1.0), values["solves"]
-        found = {"loss": values["loss"] / labels, "accuracy": values["correct"] / labels}
+        found = {"loss": values["loss"] / labels, self.score_name: values["score"] / labels}
         if solves:
             found |= {key: values[key] / solves for key in ("steps", "unconverged")}
             found["residual"] = mean_residual(values["residual"], values["measured"])

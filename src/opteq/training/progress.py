@@ -98,11 +98,13 @@ def short(figures: dict[str, Any]) -> str:
     """The figures in a few words."""
     words = []
     if "loss" in figures:
-        words.append(f"loss {figures['loss']:.3f}")
+        words.append(f"loss {figures['loss']:.3{'g' if 'psnr' in figures else 'f'}}")
     if "accuracy" in figures:
         words.append(f"acc {100 * figures['accuracy']:.1f}%")
     if "mean_iou" in figures:
         words.append(f"mIoU {100 * figures['mean_iou']:.1f}%")
+    if "psnr" in figures:
+        words.append(f"PSNR {figures['psnr']:.2f} dB")
     if "steps" in figures:
         words.append(f"steps {figures['steps']:.1f} residual {figures['residual']:.0e}")
         if figures["unconverged"]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator
 
-from opteq.data.settings import AugmentSettings, DataSettings
+from opteq.data.settings import AugmentSettings, DataSettings, MeasureSettings
 from opteq.settings import Settings
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -50,8 +50,11 @@ class ScheduleSettings(Settings):
 
 
 class LossSettings(Settings):
-    """Cross-entropy, and what is added to it."""
+    """Cross-entropy, and what is added to it; for restoration the error of the image."""
 
+    error: Literal["psnr", "squared", "absolute"] = "psnr"
+    """For restoration: minus the PSNR of each image, or the squared or absolute error of each
+    pixel."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     margin: NotNegative = 0.0
     """Subtracted from the logit of the true class before the cross-entropy, so that it has to lead
@@ -129,6 +132,7 @@ class Recipe(Settings):
     model: ModelSettings
     data: DataSettings
     augment: AugmentSettings = AugmentSettings()
+    measure: MeasureSettings = MeasureSettings()
     train: TrainSettings = TrainSettings()
 
     @field_validator("name")

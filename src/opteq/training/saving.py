@@ -30,6 +30,7 @@ from opteq.training.checkpoint import (
 )
 from opteq.training.folder import RunFolder
 from opteq.training.recipe import Recipe
+from opteq.training.scores import score_key
 
 
 @dataclass
@@ -144,7 +145,8 @@ class Saver:
     def _score(self, record: dict[str, Any]) -> float:
         if not self.recipe.data.validation:
             return float(record["epoch"])
-        return record["validation"]["accuracy"] if "validation" in record else float("-inf")
+        found = record.get("validation")
+        return float("-inf") if found is None else found[score_key(found)]
 
     def _best_is_there(self) -> bool:
         """Whether the best checkpoint has the weights of the best epoch, or of one that was tested

@@ -1,11 +1,12 @@
-"""Sums over tested images: accuracy, loss, confusion, how the equilibria were reached."""
+"""Sums over tested images: accuracy, loss, confusion; or how well images were restored."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,13 +15,37 @@ from torch.nn import functional
 from opteq.context import eval_mode
 from opteq.data.dataset import VOID
 from opteq.models.network import Network
-from opteq.solve import Solution, Status
-from opteq.training.meter import mean_residual
+from opteq.solve import Solution
+from opteq.training.solve_sums import COUNT, SolveSums
+
+
+class Sums(ABC):
+    """Sums over images from which all figures follow; they add up over processes."""
+
+    solving: SolveSums
+
+    @property
+    def failures(self) -> Counter[str]:
+        """Solves that did not converge, by cause."""
+        return self.solving.failures
+
+    @abstractmethod
+    def figures(self) -> dict[str, Any]:
+        """The figures that follow from the sums."""
+
+    @abstractmethod
+    def numbers(self) -> Tensor:
+        """The sums as one tensor, to be added up over processes."""
+
+    @classmethod
+    @abstractmethod
+    def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Self:
+        """The sums of all processes; `failures` are those of this one."""
 
 
 @dataclass
-class Tally:
-    """Sums over images from which all figures follow; they add up over processes."""
+class Tally(Sums):
+    """Classes against labels."""
 
     confusion: Tensor
     """(classes, classes): rows are true classes, columns predictions."""
@@ -28,18 +53,9 @@ class Tally:
     images: int = 0
     labels: int = 0
     """Images, or pixels that count."""
-    solves: int = 0
-    steps: float = 0.0
-    residual: float = 0.0
-    measured: int = 0
-    """Solves with a finite residual."""
     among_five: int = 0
     """Labels among the five likeliest classes."""
-    acting: int = 0
-    """Solves whose feedback was measured: those of the first batch."""
-    feedback: float = 0.0
-    rescaled: float = 0.0
-    failures: Counter[str] = field(default_factory=Counter)
+    solving: SolveSums = field(default_factory=SolveSums)
 
     @classmethod
     def empty(cls, classes: int) -> Tally:
@@ -61,24 +77,9 @@ class Tally:
         self.among_five += int(((likeliest == true[:, None]).any(1) & known).sum())
         self.images += len(logits)
         self.labels += len(true)
-        first = not self.solves
-        for solution in solutions:
-            found = solution.feedback if first else None
-            if found is not None:
-                known = found.raw.isfinite()
-                self.acting += int(known.sum())
-                self.feedback += float(found.raw[known].sum())
-                self.rescaled += float(found.rescaled[known].sum())
-            self.solves += len(solution.steps)
-            self.steps += float(solution.steps.sum())
-            finite = solution.residual[solution.residual.isfinite()]
-            self.residual += float(finite.double().sum())
-            self.measured += len(finite)
-            bad = [status for status in solution.status if status is not Status.CONVERGED]
-            self.failures.update(status.name.lower() for status in bad)
+        self.solving.see(solutions)
 
     def figures(self) -> dict[str, Any]:
-        """The figures that follow from the sums."""
         diagonal = self.confusion.diagonal()
         truth, guesses = self.confusion.sum(1), self.confusion.sum(0)
         union = truth + guesses - diagonal
@@ -94,43 +95,62 @@ class Tally:
             found["mean_iou"] = float((diagonal[seen] / union[seen]).mean())
             present = truth > 0
             found["mean_accuracy"] = float((diagonal[present] / truth[present]).mean())
-        if self.solves:
-            found["steps"] = self.steps / self.solves
-            found["residual"] = mean_residual(self.residual, self.measured)
-            found["unconverged"] = sum(self.failures.values()) / self.solves
-        if self.acting:
-            found["feedback"] = self.feedback / self.acting
-            found["feedback_rescaled"] = self.rescaled / self.acting
-        return found
+        return found | self.solving.figures()
 
     def numbers(self) -> Tensor:
-        """The sums as one tensor, to be added up over processes."""
-        bad = float(sum(self.failures.values()))
-        rest = [self.loss, self.images, self.labels, self.solves, self.steps, self.residual, bad]
-        rest += [self.among_five, self.measured, self.acting, self.feedback, self.rescaled]
-        return torch.cat([torch.tensor(rest, dtype=torch.float64), self.confusion.flatten()])
+        row = [self.loss, self.images, self.labels, self.among_five, *self.solving.numbers()]
+        return torch.cat([torch.tensor(row, dtype=torch.float64), self.confusion.flatten()])
 
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
-        rest, cells = numbers[:12].tolist(), numbers[12:]
+        row, cells = numbers[: 4 + COUNT].tolist(), numbers[4 + COUNT :]
         side = round(len(cells) ** 0.5)
-        total = Counter(failures)
-        total["elsewhere"] = int(rest[6]) - sum(failures.values())
-        return cls(
-            cells.reshape(side, side),
-            rest[0],
-            int(rest[1]),
-            int(rest[2]),
-            int(rest[3]),
-            rest[4],
-            rest[5],
-            int(rest[8]),
-            int(rest[7]),
-            int(rest[9]),
-            rest[10],
-            rest[11],
-            +total,
-        )
+        solving = SolveSums.from_numbers(row[4:], failures)
+        sums = [int(n) for n in row[1:4]]
+        return cls(cells.reshape(side, side), row[0], *sums, solving)
+
+
+@dataclass
+class RestorationTally(Sums):
+    """Restored images against true ones."""
+
+    psnr: float = 0.0
+    noisy: float = 0.0
+    """The PSNR of the measurements, where they have the size of the images."""
+    loss: float = 0.0
+    images: int = 0
+    solving: SolveSums = field(default_factory=SolveSums)
+
+    def see(self, restored: Tensor, truth: Tensor, y: Tensor, solutions: list[Solution]) -> None:
+        """Take in a batch."""
+        self.psnr += float(psnr(restored, truth).sum())
+        self.noisy += float(psnr(y, truth).sum()) if y.shape == truth.shape else 0.0
+        self.loss += float((restored - truth).square().flatten(1).mean(1).sum())
+        self.images += len(truth)
+        self.solving.see(solutions)
+
+    def figures(self) -> dict[str, Any]:
+        count = max(1, self.images)
+        found = {"psnr": self.psnr / count, "loss": self.loss / count, "images": self.images}
+        if self.noisy:
+            found["noisy_psnr"] = self.noisy / count
+        return found | self.solving.figures()
+
+    def numbers(self) -> Tensor:
+        row = [self.psnr, self.noisy, self.loss, self.images, *self.solving.numbers()]
+        return torch.tensor(row, dtype=torch.float64)
+
+    @classmethod
+    def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> RestorationTally:
+        row = numbers.tolist()
+        return cls(*row[:3], int(row[3]), SolveSums.from_numbers(row[4:], failures))
+
+
+def psnr(image: Tensor, truth: Tensor) -> Tensor:
+    """The peak signal-to-noise ratio of each image in dB, pixels cut off to [0, 1]; NaN for images
+    that are not finite."""
+    error = (image.double().clamp(0, 1) - truth.double()).square().flatten(1).mean(1)
+    return -10 * error.clamp(min=1e-12).log10()
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ print(opteq.evaluate(run, suites=("calibration",)))
 print(opteq.certify(run))
 print(opteq.compare(["geq_digits", "resnet_digits"], seeds=3))
 print(opteq.reproduce("kerdeq-t3"))
+print(opteq.restore("runs/denoise_bsd", y, noise=25 / 255))
 """
 
 from opteq.workflow.certify import Certification, certify
@@ -12,15 +13,18 @@ from opteq.workflow.compare import compare
 from opteq.workflow.evaluate import evaluate
 from opteq.workflow.predict import predict
 from opteq.workflow.reproduce import reproduce
+from opteq.workflow.restore import Restored, restore
 from opteq.workflow.train import Run, train
 
 __all__ = [
     "Certification",
+    "Restored",
     "Run",
     "certify",
     "compare",
     "evaluate",
     "predict",
     "reproduce",
+    "restore",
     "train",
 ]

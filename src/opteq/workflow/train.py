@@ -17,6 +17,7 @@ from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress, new_console, progress_for
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
+from opteq.training.scores import score_words
 from opteq.training.session import Machines
 from opteq.training.session import train as run_training
 
@@ -53,9 +54,8 @@ class Run:
     def headline(self) -> str:
         """The last test in one line."""
         test = self.test
-        words = [f"test accuracy {100 * test['accuracy']:.2f}%", f"loss {test['loss']:.4f}"]
-        if "mean_iou" in test:
-            words.insert(0, f"mean IoU {100 * test['mean_iou']:.2f}%")
+        words = [f"test {name} {value}" for name, value in score_words(test)]
+        words.append(f"loss {test['loss']:.4{'g' if 'psnr' in test else 'f'}}")
         if "steps" in test:
             words.append(f"{test['steps']:.1f} solver steps")
             words.append(f"{100 * test['unconverged']:.2f}% unconverged")

@@ -4,7 +4,15 @@ No torch here, so that listing is instant. The list, the model cards and the tes
 this: a model that is added here is listed, documented and tested.
 """
 
-from opteq.models.catalogue import explicit, geq, implicit, long_range, mopteq, opteq
+from opteq.models.catalogue import (
+    explicit,
+    geq,
+    implicit,
+    long_range,
+    mopteq,
+    opteq,
+    restoration,
+)
 from opteq.models.catalogue.entry import Entry
 
 ENTRIES = (
@@ -14,6 +22,7 @@ ENTRIES = (
     *explicit.ENTRIES,
     *implicit.ENTRIES,
     *long_range.ENTRIES,
+    *restoration.ENTRIES,
 )
 
 __all__ = ["ENTRIES", "Entry"]

@@ -1,0 +1,56 @@
+"""`opteq restore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import Run
+
+
+def restore(
+    run: Run,
+    images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of the noise, in grey levels of 255. [default: estimated]",
+            min=0,
+            show_default=False,
+        ),
+    ] = None,
+    blur: Annotated[
+        float | None, typer.Option(help="The width of a Gaussian blur to undo, in pixels.")
+    ] = None,
+    mask: Annotated[
+        Path | None, typer.Option(help="An image that is black where pixels are missing.")
+    ] = None,
+    super_: Annotated[
+        int | None, typer.Option("--super", help="Enlarge by this factor.", min=2)
+    ] = None,
+    strength: Annotated[
+        float | None, typer.Option(help="How much the prior counts.", min=0)
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Where restored images are written.")] = Path(
+        "restored"
+    ),
+    force: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
+) -> None:
+    """Restore images: remove noise, undo a blur, fill in what is missing, enlarge."""
+    from opteq.errors import DataError
+    from opteq.workflow.restore import Degradation, restore_files
+
+    degradation = Degradation(noise=noise, blur=blur, mask=mask, enlarge=super_)
+    failed = 0
+    for path, answer in restore_files(
+        run, images, degradation, output=output, strength=strength, force=force
+    ):
+        if isinstance(answer, DataError):
+            failed += 1
+            typer.echo(f"{path}: {answer.problem} {answer.remedy}", err=True)
+            continue
+        typer.echo(f"{path}: {answer}")
+    if failed:
+        raise typer.Exit(2)

@@ -1,0 +1,31 @@
+"""The one figure by which models of a task are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Where several are measured, the first counts; each with its name, and its unit's name and size.
+_SCORES = {
+    "psnr": ("PSNR", " dB", 1.0),
+    "mean_iou": ("mean IoU", "%", 100.0),
+    "accuracy": ("accuracy", "%", 100.0),
+}
+
+
+def score_key(figures: Mapping[str, Any]) -> str:
+    """The figure that counts.
+
+    >>> score_key({"accuracy": 0.9, "mean_iou": 0.4})
+    'mean_iou'
+    """
+    return next(key for key in _SCORES if key in figures)
+
+
+def score_words(figures: Mapping[str, Any], digits: int = 2) -> list[tuple[str, str]]:
+    """Name and value of every score that was measured, to be shown."""
+    return [
+        (name, f"{scale * figures[key]:.{digits}f}{unit}")
+        for key, (name, unit, scale) in _SCORES.items()
+        if key in figures
+    ]
