@@ -3,6 +3,7 @@ being added here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from opteq.operators import (
     Physics,
     weight_norm,
 )
+from opteq.operators.folded import fold
 from opteq.penalties import (
     ELU,
     Activation,
@@ -78,6 +80,10 @@ OPERATORS = {
     "conv of known size": OperatorCase(lambda: Conv2d(3, 4, image_size=(9, 8)), (3, 9, 8), 1.05),
     "conv 16x16": OperatorCase(lambda: Conv2d(8, 6, image_size=16), (8, 16, 16), 1.05),
     "conv 5x5": OperatorCase(lambda: Conv2d(2, 4, 5, image_size=8), (2, 8, 8), 1.05),
+    "conv of zero sum": OperatorCase(
+        lambda: Conv2d(2, 4, 5, image_size=8, zero_sum=True), (2, 8, 8), 1.05
+    ),
+    "conv folded": OperatorCase(lambda: fold(Conv2d(1, 9, 5)), (1, 6, 8)),
     "conv even kernel": OperatorCase(lambda: Conv2d(2, 3, 2, padding=0), (2, 6, 7)),
     "conv oblong": OperatorCase(lambda: Conv2d(2, 3, (3, 1), padding=(1, 0)), (2, 6, 7)),
     "conv unpadded": OperatorCase(lambda: Conv2d(2, 3, padding=0, image_size=7), (2, 7, 7), 1.05),
@@ -177,7 +183,7 @@ def _patches(**options: object) -> PatchGaussian:
     return PatchGaussian(Conv2d(3, 4, norm_bound=0.9), projection, **options)  # type: ignore[arg-type]
 
 
-def _ridge(potential: Potential, **options: int) -> Ridge:
+def _ridge(potential: Potential, **options: Any) -> Ridge:
     torch.manual_seed(1)
     return Ridge(Conv2d(3, 4, norm_bound=0.6), potential, **options)
 
@@ -185,6 +191,16 @@ def _ridge(potential: Potential, **options: int) -> Ridge:
 SIMILARITIES = {
     "measurement": SimilarityCase(
         lambda: 0.8 * Measurement(Conv2d(3, 4, norm_bound=0.9)), (4, 4, 4)
+    ),
+    "denoising, folded": SimilarityCase(
+        lambda: Measurement() + Ridge(Conv2d(1, 8, 5, norm_bound=0.8), Spline(1.5, 0.8)), (1, 6, 4)
+    ),
+    "denoising, scaled": SimilarityCase(
+        lambda: (
+            Measurement()
+            + Ridge(Conv2d(3, 4, norm_bound=0.6), Spline(1.5, 0.8), scale=torch.arange(1.0, 5.0))
+        ),
+        (3, 4, 4),
     ),
     "denoising, Huber": SimilarityCase(lambda: Measurement() + _ridge(Huber(1.5, 0.3)), (3, 4, 4)),
     "denoising, Welsch": SimilarityCase(

@@ -54,9 +54,9 @@ def _two_steps(recipe: Recipe) -> float:
     known = entry(recipe.model.name)
     options = {**known.options, **recipe.model.options}
     shape = (options.get("in_channels", known.input_shape[0]), *known.input_shape[1:])
-    segmentation = task_of(recipe.model) == "segmentation"
+    task = task_of(recipe.model)
     classes = options.get("classes", 10)
-    data = fake_data(shape, classes, segmentation=segmentation, count=4)
+    data = fake_data(shape, classes, task=task, count=4)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)

@@ -186,7 +186,8 @@ def _fake(settings: DataSettings, folder: Path) -> Data:
             "Random images need a shape and a number of classes.",
             "Set data.shape=[3,32,32] and data.classes=10.",
         )
-    return fake_data(settings.shape, settings.classes, segmentation=settings.segmentation)
+    task = "segmentation" if settings.segmentation else "classification"
+    return fake_data(settings.shape, settings.classes, task=task)
 
 
 NAMED = {

@@ -6,27 +6,30 @@ from dataclasses import replace
 
 import torch
 
-from opteq.data.dataset import Data, MemoryImages
+from opteq.data.dataset import Data, MemoryImages, Task
 from opteq.data.settings import DataSettings
 
 
 def fake_data(
-    shape: tuple[int, int, int], classes: int, *, segmentation: bool = False, count: int = 64
+    shape: tuple[int, int, int],
+    classes: int,
+    *,
+    task: Task = "classification",
+    count: int = 64,
 ) -> Data:
     """Noise with random labels; the same each time."""
     generator = torch.Generator().manual_seed(0)
     sets = []
     for _ in range(2):
         images = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=generator)
-        size = (count, *shape[1:]) if segmentation else (count,)
-        labels = torch.randint(0, classes, size, generator=generator)
+        size = (count, *shape[1:]) if task == "segmentation" else (count,)
+        labels = torch.randint(0, max(1, classes), size, generator=generator)
         sets.append(MemoryImages(images, labels))
     names = tuple(str(i) for i in range(classes))
-    task = "segmentation" if segmentation else "classification"
     return Data("fake", sets[0], sets[1], names, task=task)
 
 
-def fake_like(settings: DataSettings, *, segmentation: bool) -> Data:
+def fake_like(settings: DataSettings, task: Task) -> Data:
     """Noise of the shape and with the classes of the dataset that `settings` name, split as they
     say: to rehearse with what is not at hand. Of large images there are fewer."""
     shape, classes = _IMAGES[settings.name]
@@ -35,7 +38,7 @@ def fake_like(settings: DataSettings, *, segmentation: bool) -> Data:
         shape = (shape[0], *size)
     count = 4 if min(shape[1:]) >= 200 else 8
     classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
-    data = fake_data(shape, classes, segmentation=segmentation, count=count)
+    data = fake_data(shape, classes, task=task, count=count)
     unseen = data.test if settings.split != "standard" else None
     return replace(data, name=settings.name, unseen=unseen)
 
@@ -53,4 +56,6 @@ _IMAGES: dict[str, tuple[tuple[int, int, int], int]] = {
     "cityscapes": ((3, 512, 1024), 19),
     "pairs": ((3, 88, 120), 11),
     "mazes": ((3, 13, 13), 2),
+    "bsd": ((1, 24, 28), 0),
+    "photos": ((1, 24, 28), 0),
 }

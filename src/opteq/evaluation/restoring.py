@@ -12,6 +12,7 @@ from opteq.context import eval_mode
 from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
 from opteq.models.restorer import LEVEL, Restorer, reflected
 from opteq.operators import Identity, LinearOperator
+from opteq.operators.base import fits
 from opteq.options import positive
 from opteq.solve import Solution
 
@@ -60,8 +61,8 @@ def restore_images(
     if strength is None:
         strength = 1.0 if own else (noise / prior_noise) ** 2
     positive("strength", strength, allow_zero=True)
-    grey = y.reshape(-1, 1, *y.shape[2:]) if y.shape[1] > 1 else y
     operator = model.measurement if H is None else H
+    grey = y if _is_grey(y, operator) else y.reshape(-1, 1, *y.shape[2:])
     layer = model.at(prior_noise, operator, strength=strength, batch=len(grey))
     with eval_mode(model), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
@@ -73,6 +74,12 @@ def restore_images(
             solution = layer.solve(grey, operator.adjoint(grey))
             image = _tensor(solution)
     return Restored(image.clamp(0, 1).reshape(len(y), -1, *image.shape[2:]), solution)
+
+
+def _is_grey(y: Tensor, H: LinearOperator) -> bool:
+    """Whether the measurements are of one channel."""
+    shape = tuple(y.shape[1:])
+    return fits(H.domain_shape, shape) and H.domain_shape(shape)[0] == 1
 
 
 def _tensor(solution: Solution) -> Tensor:

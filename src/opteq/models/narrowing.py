@@ -82,6 +82,6 @@ _NARROWINGS: dict[str, Narrowing] = {
         64,
     ),
     "wires:wires": lambda _, side: ({"channels": 8}, side),
-    "restorer:restorer": lambda _, side: ({"filters": 8, "side": 5}, 16),
+    "restorer:restorer": lambda _, side: ({"filters": 8, "side": 5, "compile": False}, 16),
     "resnet:resnet": lambda _, side: ({"width": 4}, 32),
 }

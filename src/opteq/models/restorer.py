@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from opteq.options import one_of, positive, whole
 from opteq.penalties import Free
 from opteq.potentials import Huber, Potential, Spline, Welsch
 from opteq.problem import Problem
+from opteq.problem.algebra import Sum
 from opteq.solve import MemoryGradient, Solver
 
 LEVEL = 1 / 255
@@ -76,8 +77,8 @@ class Restorer(Network):
 
     def _terms(self) -> tuple[Measurement, Ridge]:
         assert self.layer.problem is not None
-        data, prior = self.layer.problem.similarity.terms  # type: ignore[attr-defined]
-        return data, prior
+        data, prior = cast(Sum, self.layer.problem.similarity).terms
+        return cast(Measurement, data), cast(Ridge, prior)
 
     def normalize(self, mean: Tensor, std: Tensor) -> None:
         """Energies are of pixels as they are."""
@@ -129,14 +130,11 @@ class Restorer(Network):
             )
         layer = self.at(self.usual_noise if noise is None else noise, batch=len(x))
         if self.training or not self.border or type(self.measurement) is not Identity:
-            solution = layer.solve(x, self._start(x))
+            solution = layer.solve(x, self.measurement.adjoint(x))
             return Output(_single(solution.state), [solution])
         wide, cut = reflected(x, self.border)
         solution = layer.solve(wide, wide)
         return Output(_single(solution.state)[cut], [solution])
-
-    def _start(self, y: Tensor) -> Tensor | None:
-        return y if type(self.measurement) is Identity else None
 
     def forward(self, x: Tensor, noise: float | Tensor | None = None) -> Tensor:
         return self.run(x, noise).logits

@@ -147,6 +147,8 @@ class Welsch(Potential):
         return _bend(t, self.mu.to(t), self.gamma.to(t))
 
     def bends(self) -> Bends:
+        if self.rho is not None and self.log_sizes.is_meta:
+            return Bends(self.rho, math.inf)
         with torch.no_grad():
             mu, gamma = self.mu.double(), self.gamma.double()
             most = float(mu.sum())

@@ -80,7 +80,8 @@ class Spline(Potential):
         return value
 
     def slope(self, t: Tensor) -> Tensor:
-        return _slope(t, self._bends().to(t), self.places)
+        pure, numbers = self.pure_slope()
+        return pure(t, *numbers)
 
     def bend(self, t: Tensor) -> Tensor:
         bends, size = functional.pad(self._bends().to(t), (0, 1)), t.abs()
@@ -105,9 +106,9 @@ class Spline(Potential):
         )
 
 
-def _slope(t: Tensor, bends: Tensor, places: Tensor | Sequence[float]) -> Tensor:
+def _slope(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
     """psi'(t): what each interval below |t| adds to it."""
-    size = t.abs()
+    size, bends = t.abs(), bends.to(t)
     slope = size.clamp(max=places[1]) * bends[0]
     for k in range(1, len(bends)):
         slope = slope + (size.clamp(places[k], places[k + 1]) - places[k]) * bends[k]

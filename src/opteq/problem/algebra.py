@@ -64,8 +64,8 @@ class _BoundSum(BoundSimilarity):
         return lambda v: reduce(add, (product(v) for product in products))
 
     def energy(self) -> Energy | None:
-        each = [term.energy() for term in self.terms]
-        return reduce(add, each) if all(each) else None
+        each = [found for term in self.terms if (found := term.energy()) is not None]
+        return reduce(Energy.__add__, each) if len(each) == len(self.terms) else None
 
     def zeros(self) -> Tensor:
         # Terms that only guess the shape follow those that know it.

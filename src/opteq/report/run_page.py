@@ -8,7 +8,7 @@ from opteq.data.dataset import Data
 from opteq.errors import RunError
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
-from opteq.models.restorer import LEVEL
+from opteq.models.restorer import LEVEL, Restorer
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
@@ -24,6 +24,8 @@ def write_report(run: RunFolder, data: Data) -> None:
         sample_figure,
         solver_curves,
     )
+    from opteq.report.pictures import draw
+    from opteq.report.restoration import look_at_restorer
     from opteq.report.samples import look_inside
 
     records = run.metrics()
@@ -45,6 +47,10 @@ def write_report(run: RunFolder, data: Data) -> None:
     if isinstance(found, Tally):
         confusion = confusion_matrix(found.confusion.numpy(), data.classes)
     samples = look_inside(model, data) if data.task == "classification" else []
+    restored = []
+    if isinstance(model, Restorer):
+        noise = recipe.measure.test_noise * LEVEL
+        restored = look_at_restorer(model, data, noise)
     render(
         "run.html",
         run.report,
@@ -55,6 +61,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         solver=None if solver is None else svg(solver),
         confusion=None if confusion is None else svg(confusion),
         samples=[(sample, svg(sample_figure(sample))) for sample in samples],
+        restored=[(words, svg(draw(picture))) for words, picture in restored],
         recipe=recipe.dump(),
         chosen=recipe.chosen,
         reference=recipe.reference,

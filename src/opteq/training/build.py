@@ -10,7 +10,7 @@ import torch
 
 from opteq.context import eval_mode
 from opteq.data.batches import pixel_statistics
-from opteq.data.dataset import Data
+from opteq.data.dataset import Data, Task
 from opteq.data.settings import AugmentSettings
 from opteq.errors import OpteqError, RecipeError
 from opteq.layer import equilibria
@@ -112,7 +112,7 @@ def _try(model: Network, recipe: Recipe, data: Data) -> None:
         ) from None
 
 
-def task_of(settings: ModelSettings) -> str:
+def task_of(settings: ModelSettings) -> Task:
     """The task of a model."""
     options = {**entry(settings.name).options, **settings.options}
     return options.get("task", "classification")

@@ -105,9 +105,14 @@ class Tally(Sums):
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> Tally:
         row, cells = numbers[: 4 + COUNT].tolist(), numbers[4 + COUNT :]
         side = round(len(cells) ** 0.5)
-        solving = SolveSums.from_numbers(row[4:], failures)
-        sums = [int(n) for n in row[1:4]]
-        return cls(cells.reshape(side, side), row[0], *sums, solving)
+        return cls(
+            cells.reshape(side, side),
+            loss=row[0],
+            images=int(row[1]),
+            labels=int(row[2]),
+            among_five=int(row[3]),
+            solving=SolveSums.from_numbers(row[4:], failures),
+        )
 
 
 @dataclass
@@ -143,7 +148,8 @@ class RestorationTally(Sums):
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> RestorationTally:
         row = numbers.tolist()
-        return cls(*row[:3], int(row[3]), SolveSums.from_numbers(row[4:], failures))
+        solving = SolveSums.from_numbers(row[4:], failures)
+        return cls(psnr=row[0], noisy=row[1], loss=row[2], images=int(row[3]), solving=solving)
 
 
 def psnr(image: Tensor, truth: Tensor) -> Tensor:

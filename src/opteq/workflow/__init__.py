@@ -13,12 +13,11 @@ from opteq.workflow.compare import compare
 from opteq.workflow.evaluate import evaluate
 from opteq.workflow.predict import predict
 from opteq.workflow.reproduce import reproduce
-from opteq.workflow.restore import Restored, restore
+from opteq.workflow.restore import restore
 from opteq.workflow.train import Run, train
 
 __all__ = [
     "Certification",
-    "Restored",
     "Run",
     "certify",
     "compare",

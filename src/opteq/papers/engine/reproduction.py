@@ -166,7 +166,7 @@ def reproduce(
 
 def _load(recipe: Recipe, plan: Plan) -> Data:
     if plan.rehearse:
-        return fake_like(recipe.data, segmentation=task_of(recipe.model) == "segmentation")
+        return fake_like(recipe.data, task_of(recipe.model))
     return load_data(recipe.data, plan.data_dir)
 
 

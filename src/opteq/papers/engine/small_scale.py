@@ -45,6 +45,17 @@ FAMILIES: dict[str, dict[str, str]] = {
     "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
     "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
     "mazes": {"wires": "mazes"},
+    "bsd": {
+        "weakly_convex": "denoise_bsd",
+        "convex": "denoise_bsd_convex",
+        "gaussians": "denoise_bsd_gaussians",
+        "gaussian": "denoise_bsd_gaussian",
+        "total_variation": "denoise_bsd_tv",
+        "once": "denoise_bsd_once",
+        "deblur": "deblur_bsd",
+        "deblur_10": "deblur_bsd_unrolled10",
+        "deblur_30": "deblur_bsd_unrolled30",
+    },
     "pairs": {
         "fcn": "fcn_pairs_tiny",
         "opteq": "opteq_pairs_tiny",

@@ -4,10 +4,12 @@ from opteq.papers.ours.acting import OUR_EXPERIMENTS
 from opteq.papers.ours.certificates import CERTIFICATE_EXPERIMENTS
 from opteq.papers.ours.feedback import FEEDBACK_EXPERIMENTS
 from opteq.papers.ours.long_range import LONG_RANGE_EXPERIMENTS
+from opteq.papers.ours.reconstruction import RECONSTRUCTION_EXPERIMENTS
 
 EXPERIMENTS = {
     **OUR_EXPERIMENTS,
     **FEEDBACK_EXPERIMENTS,
     **LONG_RANGE_EXPERIMENTS,
+    **RECONSTRUCTION_EXPERIMENTS,
     **CERTIFICATE_EXPERIMENTS,
 }

@@ -1,0 +1,245 @@
+"""Restoring images: any operator, colours, certainty, and what is refused."""
+
+import pytest
+import torch
+from PIL import Image
+
+import opteq
+from opteq.errors import DataError, OptionError, ShapeError
+from opteq.evaluation.inverse_problems import INVERSE_PROBLEMS, choose, outcome
+from opteq.evaluation.restoring import estimated_noise
+from opteq.models.restorer import Restorer, gaussian_blur, reflected
+from opteq.operators import AveragePool, Identity, Mask, dense_matrix
+from opteq.training.tally import psnr
+from opteq.workflow.restore import Degradation, RestoredFile, restore_files
+
+LEVEL = 1 / 255
+
+
+def restorer(name="restorer", **options) -> Restorer:
+    torch.manual_seed(0)
+    model = opteq.create_model(name, **options).eval()
+    assert isinstance(model, Restorer)
+    return model
+
+
+def small(**options) -> Restorer:
+    return restorer(filters=8, side=5, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small(mu=20.0)
+
+
+def picture(height=24, width=30):
+    rows, columns = torch.meshgrid(
+        torch.linspace(0, 1, height), torch.linspace(0, 1, width), indexing="ij"
+    )
+    return (0.3 + 0.4 * (rows + columns > 0.9) + 0.1 * rows)[None, None]
+
+
+def tensor(state) -> torch.Tensor:
+    assert isinstance(state, torch.Tensor)
+    return state
+
+
+def noisy(x, noise=25 * LEVEL):
+    return x + noise * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("shape", [(1, 24, 30), (3, 24, 30), (1, 23, 31), (1, 5, 4)])
+def test_images_of_any_size_and_with_colours(model, shape):
+    y = torch.rand(2, *shape)
+    found = opteq.restore(model, y, noise=10 * LEVEL)
+    assert found.image.shape == y.shape
+    assert bool(found.solution.converged.all())
+    assert len(found.solution.steps) == 2 * shape[0]
+    assert "all converged" in str(found)
+
+
+def test_each_channel_is_restored_by_itself(model):
+    y = torch.rand(1, 3, 16, 18)
+    together = opteq.restore(model, y, noise=10 * LEVEL).image
+    for i in range(3):
+        alone = opteq.restore(model, y[:, i : i + 1], noise=10 * LEVEL).image
+        torch.testing.assert_close(together[:, i : i + 1], alone, rtol=1e-3, atol=1e-4)
+
+
+def test_the_answer_minimises_what_is_written_down(model):
+    """The energy at the answer against L-BFGS in float64, from another start."""
+    twin = small(mu=20.0).double()
+    twin.load_state_dict(model.state_dict())
+    for parameter in twin.parameters():
+        parameter.requires_grad_(False)
+    y = noisy(picture()).double()
+    layer = twin.at(25 * LEVEL)
+    problem = layer.problem
+    assert problem is not None
+    ours = tensor(layer(y))
+    z = torch.zeros_like(y).requires_grad_()
+    optimizer = torch.optim.LBFGS([z], max_iter=500, tolerance_grad=1e-12, tolerance_change=0)
+
+    def closure():
+        optimizer.zero_grad()
+        value = problem.objective(z, y).sum()
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    best = float(problem.objective(z.detach(), y))
+    assert float(problem.objective(ours, y)) <= best * (1 + 1e-6)
+    # Strong convexity: the residual bounds the distance.
+    assert float((ours - z.detach()).norm()) <= 2e-3 * float(z.detach().norm())
+
+
+@pytest.mark.parametrize("kind", ["weakly_convex", "convex", "gaussians", "gaussian"])
+def test_denoising_is_unique_and_stable_at_every_noise_level(kind):
+    """By certificate, and by pairs of noisy images."""
+    model = small(kind=kind, rho=0.9)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    for level in (2, 25):
+        layer = model.at(level * LEVEL)
+        certificate = opteq.certificate(layer)
+        assert certificate.unique
+        assert 1 <= certificate.lipschitz <= 10 + 1e-6
+        y = torch.rand(4, 1, 12, 14)
+        other = y + 0.05 * torch.randn_like(y)
+        moved = (tensor(layer(y)) - tensor(layer(other))).flatten(1).norm(dim=1)
+        assert bool((moved <= certificate.lipschitz * (y - other).flatten(1).norm(dim=1)).all())
+
+
+def test_gaussian_blur_is_a_blur():
+    blur = gaussian_blur(1.2).double()
+    inside = blur(torch.ones(1, 1, 31, 31, dtype=torch.float64))[0, 0, 15, 15]
+    assert float(inside) == pytest.approx(1, abs=1e-6)
+    assert 1 - 1e-6 <= blur.norm() <= 1.01
+    matrix = dense_matrix(blur, (1, 9, 8))
+    torch.testing.assert_close(matrix, matrix.T)
+
+
+@pytest.mark.parametrize("problem", INVERSE_PROBLEMS, ids=lambda p: p.key)
+def test_a_trained_prior_serves_other_operators(problem, model):
+    x = picture(24, 32)
+    choice = choose(model, problem, x)
+    found = outcome(model, problem, [x[0]], choice)
+    assert found.converged == 1
+    assert found.psnr > 15
+
+
+def test_total_variation_restores_a_piecewise_flat_picture():
+    """Its prior is what such a picture asks for."""
+    model = restorer("total_variation")
+    with torch.no_grad():
+        model.scales.logs.fill_(-1.5)
+    x = picture(48, 60)
+    y = noisy(x)
+    found = opteq.restore(model, y, noise=25 * LEVEL)
+    assert float(psnr(found.image, x)) > float(psnr(y, x)) + 5
+    with torch.no_grad():
+        seen = torch.rand(48, 60) > 0.5
+    filled = opteq.restore(model, Mask(seen)(x), Mask(seen), noise=LEVEL).image
+    assert float(psnr(filled, x)) > 25
+
+
+def test_borders_are_continued_by_reflection():
+    y = torch.arange(20.0).view(1, 1, 4, 5)
+    wide, cut = reflected(y, 2)
+    assert wide.shape[-2:] == (8, 10)
+    torch.testing.assert_close(wide[cut], y)
+    assert float(wide[0, 0, 0, 2]) == float(y[0, 0, 2, 0])
+    assert reflected(y[..., :1, :1], 12)[0].shape == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("level", [5, 15, 30])
+def test_noise_is_estimated(level):
+    x = picture(200, 200)
+    found = float(estimated_noise(noisy(x, level * LEVEL))[0])
+    assert found == pytest.approx(level * LEVEL, rel=0.1)
+
+
+def test_what_cannot_be_restored_is_refused(model):
+    y = torch.rand(1, 1, 16, 16)
+    bad = y.clone()
+    bad[0, 0, 3, 3] = torch.nan
+    with pytest.raises(DataError, match="Mask"):
+        opteq.restore(model, bad)
+    with pytest.raises(ShapeError, match="batch axis"):
+        opteq.restore(model, y[0])
+    with pytest.raises(OptionError, match="25 / 255"):
+        opteq.restore(model, y, noise=25.0)
+    with pytest.raises(OptionError, match="noise"):
+        opteq.restore(model, y, noise=-0.1)
+    with pytest.raises(OptionError, match="denoise_bsd_tiny"):
+        opteq.restore(opteq.create_model("geq_digits"), y)
+    with pytest.raises(ShapeError):
+        opteq.restore(model, y, Mask(torch.ones(5, 5)))
+
+
+def write(path, image):
+    array = (image * 255).round().byte()
+    array = array[0] if len(array) == 1 else array.permute(1, 2, 0)
+    Image.fromarray(array.numpy()).save(path)
+    return path
+
+
+def looks(path):
+    with Image.open(path) as image:
+        return image.size, image.mode
+
+
+def test_files_are_restored_and_nothing_is_overwritten(model, tmp_path):
+    first = write(tmp_path / "a.png", noisy(picture()).clamp(0, 1)[0])
+    colours = write(tmp_path / "b.png", torch.rand(3, 20, 22))
+    text = tmp_path / "c.png"
+    text.write_text("no image")
+    output = tmp_path / "out"
+    found = dict(restore_files(model, [first, colours, text], Degradation(), output=output))
+    assert isinstance(found[text], DataError)
+    assert sorted(p.name for p in output.iterdir()) == ["a.png", "b.png"]
+    assert looks(output / "a.png") == ((30, 24), "L")
+    assert looks(output / "b.png") == ((22, 20), "RGB")
+    answer = found[first]
+    assert isinstance(answer, RestoredFile)
+    assert 15 < 255 * answer.noise < 35
+    with pytest.raises(OptionError, match="exists already"):
+        list(restore_files(model, [first], Degradation(), output=output))
+    again = list(restore_files(model, [first], Degradation(noise=10), output=output, force=True))
+    assert "NOT" not in str(again[0][1])
+    with pytest.raises(OptionError, match="replace itself"):
+        list(restore_files(model, [first], Degradation(), output=tmp_path, force=True))
+    twin = tmp_path / "sub"
+    twin.mkdir()
+    same = write(twin / "a.png", picture()[0])
+    with pytest.raises(OptionError, match="Two images"):
+        list(restore_files(model, [first, same], Degradation(), output=tmp_path / "o2"))
+    assert not (tmp_path / "o2").exists()
+
+
+def test_files_are_enlarged_filled_in_and_sharpened(model, tmp_path):
+    path = write(tmp_path / "a.png", picture()[0])
+    mask = write(tmp_path / "mask.png", (torch.rand(1, 24, 30) > 0.3).float())
+    wrong = write(tmp_path / "wrong.png", torch.ones(1, 5, 5))
+    cases = {
+        "large": (Degradation(noise=1, enlarge=2), (60, 48)),
+        "filled": (Degradation(noise=1, mask=mask), (30, 24)),
+        "sharp": (Degradation(noise=1, blur=1.0), (30, 24)),
+    }
+    for name, (degradation, size) in cases.items():
+        list(restore_files(model, [path], degradation, output=tmp_path / name))
+        assert looks(tmp_path / name / "a.png")[0] == size
+    (answer,) = restore_files(model, [path], Degradation(mask=wrong), output=tmp_path / "w")
+    assert isinstance(answer[1], DataError)
+    assert "mask of the image's size" in answer[1].remedy
+    with pytest.raises(OptionError, match="one of blur, mask and super"):
+        Degradation(blur=1.0, enlarge=2)
+
+
+def test_the_identity_given_as_an_operator_is_denoising(model):
+    y = noisy(picture())
+    a, b = (opteq.restore(model, y, H, noise=25 * LEVEL).image for H in (None, Identity()))
+    torch.testing.assert_close(a, b)
+    half = opteq.restore(model, AveragePool(2)(y), AveragePool(2), noise=LEVEL)
+    assert half.image.shape == y.shape
