@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opteq.errors import DataError
 
-Task = Literal["classification", "segmentation", "restoration"]
+Task = Literal["classification", "segmentation", "restoration", "seeded"]
 # How many images of each set a fingerprint includes.
 _LOOKED_AT = 16
 VOID = 255

@@ -22,11 +22,13 @@ def fake_data(
     sets = []
     for _ in range(2):
         images = torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=generator)
-        size = (count, *shape[1:]) if task == "segmentation" else (count,)
+        dense = task in ("segmentation", "seeded")
+        size = (count, *shape[1:]) if dense else (count,)
         labels = torch.randint(0, max(1, classes), size, generator=generator)
         sets.append(MemoryImages(images, labels))
     names = tuple(str(i) for i in range(classes))
-    return Data("fake", sets[0], sets[1], names, task=task)
+    kind = "segmentation" if task == "seeded" else task
+    return Data("fake", sets[0], sets[1], names, task=kind)
 
 
 def fake_like(settings: DataSettings, task: Task) -> Data:
@@ -36,7 +38,8 @@ def fake_like(settings: DataSettings, task: Task) -> Data:
     size = settings.pair_size()
     if size is not None:
         shape = (shape[0], *size)
-    count = 4 if min(shape[1:]) >= 200 else 8
+    large = min(shape[1:])
+    count = 2 if large >= 500 else 4 if large >= 200 or task == "restoration" else 8
     classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
     data = fake_data(shape, classes, task=task, count=count)
     unseen = data.test if settings.split != "standard" else None

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from opteq.data.dataset import VOID
 from opteq.data.settings import MeasureSettings
 from opteq.operators import LinearOperator
 
@@ -39,11 +40,33 @@ def measure_for_test(x: Tensor, H: LinearOperator, noise: float) -> Measured:
     """Whole images with noise that depends on nothing but the image."""
     y = H(x).clone()  # the identity gives x itself
     for image, measured in zip(x, y, strict=True):
-        seed = zlib.crc32((image * 255).round().byte().cpu().contiguous().numpy().tobytes())
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(_key((image * 255).round()))
         draw = torch.randn(measured.shape, generator=generator, dtype=torch.float32)
         measured += noise * draw.to(measured)
     return Measured(y, torch.full((len(x),), noise, device=x.device), x)
+
+
+@torch.no_grad()
+def marked(labels: Tensor, count: int, *, at_random: bool) -> Tensor:
+    """Marks on label maps (batch, height, width): `count` pixels of each class that is there keep
+    their label, all others are VOID. Unless `at_random`, which pixels depends on the labels
+    alone."""
+    found = torch.full_like(labels, VOID)
+    for one, marks in zip(labels, found, strict=True):
+        generator = None
+        if not at_random:
+            generator = torch.Generator().manual_seed(_key(one))
+        order = torch.randperm(one.numel(), generator=generator).to(one.device)
+        shuffled = one.flatten()[order]
+        for label in one.unique().tolist():
+            if label != VOID:
+                chosen = order[(shuffled == label).nonzero()[:count, 0]]
+                marks.view(-1)[chosen] = label
+    return found
+
+
+def _key(bytes_: Tensor) -> int:
+    return zlib.crc32(bytes_.byte().cpu().contiguous().numpy().tobytes())
 
 
 def _parts(x: Tensor, side: int) -> Tensor:

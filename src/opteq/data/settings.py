@@ -61,7 +61,9 @@ class DataSettings(Settings):
 
 
 class MeasureSettings(Settings):
-    """For restoration: what is measured of a clean image. The model knows by which operator."""
+    """What a model gets to see where that is not the image itself. For restoration: noise, and
+    parts of clean images; the model knows by which operator they are measured. For segmentation
+    from marked pixels: how many there are."""
 
     noise: tuple[Annotated[float, Field(ge=0, le=255)], Annotated[float, Field(ge=0, le=255)]] = (
         0.0,
@@ -74,6 +76,8 @@ class MeasureSettings(Settings):
     """The side of the parts of training images that are learnt from."""
     margin: Annotated[int, Field(ge=0, le=1024)] = 6
     """Pixels at the edge of such a part that do not count, since filters see no further."""
+    seeds: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """How many pixels of each class in an image are marked, or as many as there are."""
     watch: Annotated[int, Field(ge=1)] = 4
     """How many test images are restored after an epoch; `opteq evaluate` restores them all."""
 

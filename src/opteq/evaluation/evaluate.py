@@ -16,6 +16,7 @@ from torch import Tensor
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, ImageSet
+from opteq.data.settings import MeasureSettings
 from opteq.data.splits import limited
 from opteq.errors import (
     NotConvergedWarning,
@@ -30,12 +31,13 @@ from opteq.evaluation.suites import SUITES as MORE
 from opteq.evaluation.suites import Subject
 from opteq.exhibits import Picture, Table
 from opteq.models.network import Classifier, Network, is_right
-from opteq.models.restorer import LEVEL, Restorer
+from opteq.models.restorer import Restorer
+from opteq.models.seeded import Seeded
 from opteq.training.folder import RunFolder
 from opteq.training.inert import warn_if_inert
 from opteq.training.load import load
-from opteq.training.tally import Sums, Tally, tally
-from opteq.training.tasks import restoration_tally
+from opteq.training.tally import Sums, Tally
+from opteq.training.tasks import tally_for
 
 _PERCENT = (
     "accuracy",
@@ -141,7 +143,7 @@ def evaluate_run(
         limit=limit,
         suites=suites,
         adaptive=adaptive,
-        noise=recipe.measure.test_noise * LEVEL,
+        measure=recipe.measure,
         progress=progress,
     )
 
@@ -164,19 +166,21 @@ def evaluate_model(
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
-    noise: float | None = None,
+    measure: MeasureSettings | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
     """Test a model on test images; if `adaptive`, also with steps only where they can change the
     class (see `opteq.evaluation.adaptive`). `folder` keeps results that are slow to compute."""
     require_suites(suites)
     test = limited(data.test, limit)
-    found = on_test_images(model, data, limit, noise=noise)
+    measure = MeasureSettings() if measure is None else measure
+    found = on_test_images(model, data, limit, measure)
     part = f"{len(test):,} of {len(data.test):,}" if limit else f"{len(test):,}"
     protocol = f"{what}, {data.name} ({split} split), {part} test images"
-    if data.task == "restoration":
-        level = model.usual_noise if noise is None else noise  # type: ignore[union-attr]
-        protocol += f", noise {cast(float, level) / LEVEL:g} of 255"
+    if isinstance(model, Restorer):
+        protocol += f", noise {measure.test_noise:g} of 255"
+    if isinstance(model, Seeded):
+        protocol += f", {measure.seeds} marks of each class"
     figures = found.figures()
     warn_if_inert(model, figures)
     bins = None
@@ -217,16 +221,17 @@ def _weights_key(model: Network) -> str:
 
 
 def on_test_images(
-    model: Network, data: Data, limit: int | None = None, *, noise: float | None = None
+    model: Network, data: Data, limit: int | None = None, measure: MeasureSettings | None = None
 ) -> Sums:
-    """A model on the test images, or a sample of them; `noise` is what is added where images are to
-    be restored."""
+    """A model on the test images, or a sample of them; `measure` says what it gets to see of them,
+    where that is not the images themselves."""
+
+    def read(at_once: int) -> Any:
+        return _test_batches(model, data, limit, at_once=at_once)
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        if isinstance(model, Restorer):
-            noise = model.usual_noise if noise is None else noise
-            return restoration_tally(model, _test_batches(model, data, limit, at_once=2), noise)
-        return tally(model, _test_batches(model, data, limit), len(data.classes))
+        return tally_for(model, read, len(data.classes), measure)
 
 
 def _test_batches(

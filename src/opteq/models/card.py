@@ -70,6 +70,12 @@ _FAMILIES = {
         "G(v) = sum over wires of w (v_i - v_j)^2 / 2 + sum of c v^2 / 2 - <s, v>",
         "G is strongly convex for every input: the equilibrium exists and is unique.",
     ),
+    "seeded:seeded": _Family(
+        "A(x) v_k = s_k for each class k: potentials in a network of wires A that the image lays, "
+        "held at the marked pixels",
+        "G(v) = sum over wires of w (v_i - v_j)^2 / 2 + sum of c v^2 / 2 - <s, v>",
+        "G is strongly convex for every input: the equilibrium exists and is unique.",
+    ),
     "restorer:restorer": _Family(
         "z = z - H'(Hz - y) - sum over filters i of w_i' psi'(a_i w_i * z) / a_i",
         "G(z) = |Hz - y|^2 / 2 + sum over filters i and places of psi(a_i w_i * z) / a_i^2, y the "

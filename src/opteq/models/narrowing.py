@@ -81,6 +81,7 @@ _NARROWINGS: dict[str, Narrowing] = {
         {"width": 4, "first": (options.get("first", (4, 64))[0], 8)},
         64,
     ),
+    "seeded:seeded": lambda _, side: ({"channels": 4}, 16),
     "wires:wires": lambda _, side: ({"channels": 8}, side),
     "restorer:restorer": lambda _, side: ({"filters": 8, "side": 5, "compile": False}, 16),
     "resnet:resnet": lambda _, side: ({"width": 4}, 32),

@@ -36,6 +36,7 @@ TITLES = {
     "ours-depth": "1, 2, 5, 10 applications of the map, and the equilibrium",
     "ours-acting": "does solving pay? Equilibria that act, beside 1, 2 and 5 applications",
     "ours-long-range": "mazes: what is learnt on small ones, solved on large ones",
+    "ours-seeds": "segmentation from a few marked pixels: learned wires and the random walker",
     "ours-reconstruction": "an energy of images, learned once: noise, blur, missing pixels",
     "ours-where": "gate and equilibrium: calibration, unknown classes, corruption, attack",
     "ours-certificates": "what is proved of each family, and certified against attacked accuracy",

@@ -39,7 +39,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         model,
         data,
         recipe.measure.watch if restores else None,
-        noise=recipe.measure.test_noise * LEVEL,
+        recipe.measure,
     )
     figures = found.figures()
     solver = solver_curves(records)

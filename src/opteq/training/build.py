@@ -19,12 +19,15 @@ from opteq.models.network import Network
 from opteq.models.registry import create_model, entry, options_of, renamed
 from opteq.training.recipe import LossSettings, ModelSettings, Recipe
 
+# Tasks that learn from the data of another.
+_DATA_OF: dict[Task, Task] = {"seeded": "segmentation"}
+
 
 def build_model(recipe: Recipe, data: Data) -> Network:
     """The model with the classes and channels of the data, normalised by its training images, and
     tried on one image, so that a mismatch is found before anything is written."""
     task = task_of(recipe.model)
-    if task != data.task:
+    if _DATA_OF.get(task, task) != data.task:
         raise RecipeError(
             f"{recipe.model.name} is for {task}, {data.name} for {data.task}.",
             "Choose a model and data of the same kind.",

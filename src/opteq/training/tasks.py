@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, cast
 
 import torch
@@ -13,9 +13,12 @@ from torch.nn import functional
 from opteq.context import eval_mode
 from opteq.data.augment import Augment
 from opteq.data.dataset import VOID, Data
-from opteq.data.measuring import LEVEL, measure_for_test, measure_for_training
+from opteq.data.measuring import LEVEL, marked, measure_for_test, measure_for_training
+from opteq.data.settings import MeasureSettings
 from opteq.models.network import Network, Output, is_right
 from opteq.models.restorer import Restorer
+from opteq.models.seeded import Seeded
+from opteq.training.build import task_of
 from opteq.training.objective import Objective
 from opteq.training.recipe import Recipe
 from opteq.training.tally import RestorationTally, Sums, Tally, psnr, tally
@@ -119,6 +122,23 @@ class Restoration(Task):
         return restoration_tally(cast(Restorer, network), batches, self.settings.test_noise * LEVEL)
 
 
+class Seeding(Labelling):
+    """A class for each pixel, from a few that are marked."""
+
+    test_batch = 16
+
+    def __init__(self, recipe: Recipe, data: Data) -> None:
+        super().__init__(recipe, data)
+        self.settings = recipe.measure
+
+    def prepare(self, network: Network, x: Tensor, labels: Tensor) -> tuple[list[Tensor], Tensor]:
+        given, labels = super().prepare(network, x, labels)
+        return [*given, marked(labels, self.settings.seeds, at_random=True)], labels
+
+    def test(self, network: Network, batches: Batches) -> Tally:
+        return seeded_tally(cast(Seeded, network), batches, self.classes, self.settings.seeds)
+
+
 @torch.no_grad()
 def restoration_tally(model: Restorer, batches: Batches, noise: float) -> RestorationTally:
     """Measure clean images with noise of this size, and restore them."""
@@ -131,6 +151,36 @@ def restoration_tally(model: Restorer, batches: Batches, noise: float) -> Restor
     return found
 
 
+@torch.no_grad()
+def seeded_tally(model: Seeded, batches: Batches, classes: int, seeds: int) -> Tally:
+    """Mark so many pixels of each class, and find the class of all others."""
+    found = Tally.empty(classes)
+    with eval_mode(model):
+        for x, labels in batches:
+            marks = marked(labels, seeds, at_random=False)
+            output = model.run(x.to(model.pixel_mean.dtype), marks)
+            found.see(output.logits, labels, output.solutions)
+    return found
+
+
+def tally_for(
+    model: Network,
+    read: Callable[[int], Batches],
+    classes: int,
+    measure: MeasureSettings | None = None,
+) -> Sums:
+    """A trained model on test images: `read` gives batches of so many at once."""
+    measure = MeasureSettings() if measure is None else measure
+    if isinstance(model, Restorer):
+        return restoration_tally(model, read(Restoration.test_batch), measure.test_noise * LEVEL)
+    if isinstance(model, Seeded):
+        return seeded_tally(model, read(Seeding.test_batch), classes, measure.seeds)
+    return tally(model, read(Task.test_batch), classes)
+
+
 def task_for(recipe: Recipe, data: Data) -> Task:
     """The task of a recipe."""
-    return Restoration(recipe) if data.task == "restoration" else Labelling(recipe, data)
+    kind = task_of(recipe.model)
+    if kind == "restoration":
+        return Restoration(recipe)
+    return Seeding(recipe, data) if kind == "seeded" else Labelling(recipe, data)

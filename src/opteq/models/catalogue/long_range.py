@@ -14,4 +14,21 @@ ENTRIES = (
         input_shape=(3, 13, 13),
         chosen=("Two convolutions lay the wires; the rest is physics.",),
     ),
+    Entry(
+        name="seeded_wires",
+        builder="seeded:seeded",
+        options={"channels": 24, "classes": 11, "task": "seeded"},
+        summary="wires that a network lays over an image carry a few marks to every pixel",
+        paper="ours",
+        input_shape=(3, 88, 120),
+        chosen=("The colours count too, as they do for the random walker.",),
+    ),
+    Entry(
+        name="random_walker",
+        builder="seeded:seeded",
+        options={"learned": False, "classes": 11, "task": "seeded"},
+        summary="the random walker: wires by colours, of which one number is learned",
+        paper="Grady 2006",
+        input_shape=(3, 88, 120),
+    ),
 )

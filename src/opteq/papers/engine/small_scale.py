@@ -61,6 +61,8 @@ FAMILIES: dict[str, dict[str, str]] = {
         "opteq": "opteq_pairs_tiny",
         "geq": "geq_pairs_tiny",
         "acting": "geq_pairs_acting",
+        "seeded": "seeded_pairs",
+        "walker": "random_walker_pairs",
     },
 }
 

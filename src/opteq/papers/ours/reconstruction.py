@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import ImageSet
+from opteq.data.settings import MeasureSettings
 from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import on_test_images
 from opteq.evaluation.inverse_problems import (
@@ -48,7 +49,8 @@ def _denoiser(model: Restorer, run: Trained) -> Values:
     """Noise of three levels on all test images; then other measurements with the same weights."""
     values: Values = {}
     for level in _LEVELS:
-        figures = on_test_images(model, run.data, run.limit, noise=level * LEVEL).figures()
+        measure = MeasureSettings(test_noise=level)
+        figures = on_test_images(model, run.data, run.limit, measure).figures()
         values[f"psnr_{level}"] = figures["psnr"]
         values[f"steps_{level}"] = figures["steps"]
         values[f"unconverged_{level}"] = figures["unconverged"]
