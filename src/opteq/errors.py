@@ -105,6 +105,10 @@ class InertWarning(UserWarning):
     """An equilibrium that cannot be told from one application of its map."""
 
 
+class CompileWarning(UserWarning):
+    """Something that runs, but slower than compiled, since it could not be."""
+
+
 class RenamedWarning(UserWarning):
     """A name that still works but has been replaced."""
 

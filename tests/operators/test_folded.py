@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from opteq.errors import CompileWarning
 from opteq.kernels import Measurement, Ridge
+from opteq.kernels.ridge import _compiled
 from opteq.operators import Conv2d
 from opteq.operators.folded import BLOCK, even_sides, fold, foldable
 from opteq.potentials import Spline
@@ -42,6 +44,26 @@ def test_responses_and_adjoint_are_those_of_the_convolution(side):
 def test_only_what_gains_is_folded(operator, fits):
     assert foldable(operator) == fits
     assert not even_sides((1, 7, 8))
+
+
+def test_a_prior_that_cannot_be_compiled_works_as_it_is(monkeypatch):
+    def broken(function):
+        def fail(*arguments):
+            raise RuntimeError("no compiler found")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    _compiled.cache_clear()
+    torch.manual_seed(0)
+    prior = Ridge(Conv2d(1, 8, 5), Spline(10.0, 0.9))
+    z = torch.rand(2, 1, 12, 14)
+    expected = prior.gradient(z, z)
+    prior.compile()
+    with pytest.warns(CompileWarning, match="no compiler found"):
+        torch.testing.assert_close(prior.gradient(z, z), expected)
+    torch.testing.assert_close(prior.gradient(z, z), expected)  # and is mentioned once
+    _compiled.cache_clear()
 
 
 @pytest.mark.parametrize("size", [(12, 14), (11, 14)])

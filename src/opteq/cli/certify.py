@@ -36,4 +36,5 @@ def certify(
             progress=status.update,
         )
     console.print(str(found))
-    console.print(f"table and picture: {found.folder}")
+    if found.robust is not None:
+        console.print(f"table and picture: {found.folder}")

@@ -14,6 +14,7 @@ from torch.nn import functional
 from opteq.data.dataset import decode
 from opteq.errors import DataError, NotConvergedWarning, OptionError
 from opteq.models.network import Network
+from opteq.models.restorer import Restorer
 
 
 class Prediction(NamedTuple):
@@ -45,6 +46,8 @@ def predict(model: Network, x: Tensor, *, top: int = 3) -> Prediction:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         output = model.run(x[None])
+    if isinstance(model, Restorer):
+        raise OptionError("This model restores images.", "Use opteq restore.")
     if output.logits.ndim != 2:
         raise OptionError(
             "This model predicts a class per pixel, not per image.",

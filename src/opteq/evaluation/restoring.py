@@ -10,6 +10,7 @@ from torch import Tensor
 
 from opteq.context import eval_mode
 from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
+from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, reflected
 from opteq.operators import Identity, LinearOperator
 from opteq.operators.base import fits
@@ -54,7 +55,7 @@ def restore_images(
     own measurement `noise` and 1; otherwise the noise is taken to be no less than 5 / 255, and the
     weight is the ratio of the variances.
     """
-    _check(model, y, noise)
+    _check(require_restorer(model), y, noise)
     own = H is None or (type(H) is Identity and type(model.measurement) is Identity)
     if prior_noise is None:
         prior_noise = noise if own else max(_LEAST, _MORE * noise)
@@ -87,12 +88,17 @@ def _tensor(solution: Solution) -> Tensor:
     return solution.state
 
 
-def _check(model: Restorer, y: Tensor, noise: float) -> None:
+def require_restorer(model: Network) -> Restorer:
+    """A model that restores images, or an error that says where to get one."""
     if not isinstance(model, Restorer):
         raise OptionError(
             f"A {type(model).__name__} does not restore images.",
-            "Train one: opteq train denoise_bsd_tiny.",
+            "Train one that does: opteq train denoise_bsd_tiny.",
         )
+    return model
+
+
+def _check(model: Restorer, y: Tensor, noise: float) -> None:
     if not isinstance(y, Tensor) or y.ndim != 4:
         shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise ShapeError(

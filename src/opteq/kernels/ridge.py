@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import CompileWarning, OptionError, ShapeError
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import Norms, promised
 from opteq.operators.folded import BLOCK, Folded, even_sides, fold, foldable
@@ -271,7 +272,28 @@ def _weight(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> 
 
 @cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function)
+    """The function compiled at its first call; as it is where that fails, for want of a compiler,
+    say."""
+    fast: Callable[..., Any] | None = torch.compile(function)
+
+    def run(*arguments: Any) -> Any:
+        nonlocal fast
+        if fast is not None:
+            try:
+                return fast(*arguments)
+            except RuntimeError as error:
+                found = function(*arguments)  # a fault of the function itself is raised here
+                fast = None
+                reason = (str(error).splitlines() or [""])[0][:120]
+                warnings.warn(
+                    f"The prior could not be compiled ({reason}); it is slower without.",
+                    CompileWarning,
+                    stacklevel=2,
+                )
+                return found
+        return function(*arguments)
+
+    return run
 
 
 def _checked(scale: Tensor) -> Tensor:

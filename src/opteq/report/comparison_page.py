@@ -18,7 +18,7 @@ def write_comparison(found: Comparison) -> None:
     write_atomically(output / "table.csv", table.csv())
     write_atomically(output / "table.md", f"{found}\n".encode())
     picture = io.BytesIO()
-    draw(_accuracy(found)).savefig(picture, format="png", dpi=130)
+    draw(_scores(found)).savefig(picture, format="png", dpi=130)
     write_atomically(output / "accuracy.png", picture.getvalue())
     # The picture shows each seed.
     shown = [i for i, name in enumerate(table.header) if name != "each seed"]
@@ -27,7 +27,7 @@ def write_comparison(found: Comparison) -> None:
         found.report,
         title="Comparison",
         protocol=found.protocol(),
-        picture=svg(draw(_accuracy(found))),
+        picture=svg(draw(_scores(found))),
         header=[table.header[i] for i in shown],
         rows=[[line[i] for i in shown] for line in table.rows],
         note=COMPARISON_NOTE,
@@ -35,9 +35,6 @@ def write_comparison(found: Comparison) -> None:
     )
 
 
-def _accuracy(found: Comparison) -> Dots:
-    values = {
-        one.recipe.name: [100 * value for value in one.values("accuracy")]
-        for one in found.contenders
-    }
-    return Dots("", "test accuracy, %", values, {})
+def _scores(found: Comparison) -> Dots:
+    values = {one.recipe.name: one.scores for one in found.contenders}
+    return Dots("", f"test {found.score_name}", values, {})

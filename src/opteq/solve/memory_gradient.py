@@ -37,7 +37,7 @@ class MemoryGradient(Solver):
     max_steps: int = 500
 
     def method(self, map: FlatMap) -> Method:
-        return _MemoryGradient(map, _energy_of(map.bound))
+        return _MemoryGradient(map, _energy_of(map.bound), self.tol)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.high) < 1
@@ -60,8 +60,9 @@ def _energy_of(bound: object) -> Energy:
 class _MemoryGradient(Method):
     extrapolates = False
 
-    def __init__(self, map: FlatMap, energy: Energy) -> None:
+    def __init__(self, map: FlatMap, energy: Energy, tol: float) -> None:
         super().__init__(map)
+        self.tol = tol
         self.terms: list[Term] = list(energy.terms)
         self.rest = 1 - energy.shift
         self.steps = 0
@@ -71,15 +72,28 @@ class _MemoryGradient(Method):
         self.direction: Tensor | None = None
 
     def evaluate(self, z: Tensor) -> Tensor:
-        layout = self.map.layout
         if self.steps % _AFRESH == 0:
-            state = cast(Tensor, layout.unpack(z))
-            self.responses = [term.respond(state) for term in self.terms]
+            self._respond(z)
+            return self._image(z)
+        image = self._image(z)
+        size, gap = (torch.linalg.vector_norm(part, dim=1) for part in (image, image - z))
+        if bool((gap <= self.tol * size).any()):
+            # Convergence is not a matter of the recurrence.
+            self._respond(z)
+            return self._image(z)
+        return image
+
+    def _respond(self, z: Tensor) -> None:
+        state = cast(Tensor, self.map.layout.unpack(z))
+        self.responses = [term.respond(state) for term in self.terms]
+
+    def _image(self, z: Tensor) -> Tensor:
+        """T(z) = z - grad G, from the responses."""
         looks = [term.look(t) for term, t in zip(self.terms, self.responses, strict=True)]
         self.weights = [weight for _, weight in looks]
         image = (1 - self.rest) * z
         for gradient, _ in looks:
-            image = image - layout.pack(gradient)
+            image = image - self.map.layout.pack(gradient)
         return image
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:

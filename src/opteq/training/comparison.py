@@ -22,6 +22,7 @@ from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import whole_recipe
+from opteq.training.scores import score_title, shown_score
 from opteq.training.session import Report, train
 
 
@@ -35,6 +36,11 @@ class Contender:
     """Test figures of the last epoch, one for each seed."""
     seconds: list[float]
     """Training time of the fastest epoch, one for each seed."""
+
+    @property
+    def scores(self) -> list[float]:
+        """The figure by which models of this task are compared, one for each seed, in its unit."""
+        return [shown_score(test) for test in self.tests]
 
     def values(self, figure: str) -> list[float]:
         """A figure for each seed; empty if the model has none."""
@@ -56,7 +62,13 @@ class Comparison:
     def table(self) -> Table:
         """A row for each recipe."""
         first = self.contenders[0]
-        return Table("", _HEADER, [_cells(one, first) for one in self.contenders])
+        header = tuple(self.score_name if name == _SCORE else name for name in _HEADER)
+        return Table("", header, [_cells(one, first) for one in self.contenders])
+
+    @property
+    def score_name(self) -> str:
+        """What is compared, with its unit."""
+        return score_title(self.contenders[0].tests[0])
 
     def protocol(self) -> str:
         """What was trained on what, and by which command."""
@@ -81,10 +93,11 @@ COMPARISON_NOTE = (
     "fastest training epoch, relative to the first row; solver steps are from the test. Feedback "
     "is how far the equilibrium is from one application of its map, also after the best rescaling."
 )
+_SCORE = "score"
 _HEADER = (
     "recipe",
     "parameters",
-    "accuracy %",
+    _SCORE,
     "each seed",
     "loss",
     "epoch s",
@@ -97,14 +110,14 @@ _HEADER = (
 
 
 def _cells(row: Contender, first: Contender) -> list[str]:
-    accuracy = [100 * value for value in row.values("accuracy")]
+    scores = row.scores
     seconds = min(row.seconds)
     steps, bad = row.values("steps"), row.values("unconverged")
     return [
         row.recipe.name,
         f"{row.parameters:,}",
-        _mean(accuracy, 2),
-        " / ".join(f"{value:.2f}" for value in accuracy),
+        _mean(scores, 2),
+        " / ".join(f"{value:.2f}" for value in scores),
         _mean(row.values("loss"), 4),
         f"{seconds:.1f}",
         f"{seconds / min(first.seconds):.2f}",

@@ -22,6 +22,22 @@ def score_key(figures: Mapping[str, Any]) -> str:
     return next(key for key in _SCORES if key in figures)
 
 
+def score_title(figures: Mapping[str, Any]) -> str:
+    """The name of the figure that counts, with its unit.
+
+    >>> score_title({"psnr": 28.0})
+    'PSNR dB'
+    """
+    name, unit, _ = _SCORES[score_key(figures)]
+    return f"{name} {unit.strip()}"
+
+
+def shown_score(figures: Mapping[str, Any]) -> float:
+    """The figure that counts, in its unit."""
+    key = score_key(figures)
+    return _SCORES[key][2] * figures[key]
+
+
 def score_words(figures: Mapping[str, Any], digits: int = 2) -> list[tuple[str, str]]:
     """Name and value of every score that was measured, to be shown."""
     return [

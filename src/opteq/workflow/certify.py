@@ -12,6 +12,7 @@ from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import load_run, require_finite
 from opteq.exhibits import Table
 from opteq.models.network import Classifier
+from opteq.models.restorer import LEVEL, Restorer
 from opteq.report.robustness import robust_text, write_robust
 from opteq.theory import Certificate, certificate
 from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
@@ -29,7 +30,8 @@ class Certification:
 
     certificate: Certificate
     propositions: Table | None
-    robust: RobustAccuracy
+    robust: RobustAccuracy | None
+    """None for models without classes."""
     title: str
     folder: Path
     """Where the table and the picture are."""
@@ -38,13 +40,17 @@ class Certification:
         parts = [str(self.certificate)]
         if self.propositions is not None:
             parts.append(f"The papers' own bounds for this model\n{self.propositions.markdown()}")
-        return "\n\n".join([*parts, f"{self.title}\n{robust_text(self.robust)}"])
+        return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
 
     def _repr_markdown_(self) -> str:
         tables = [self.certificate.table()]
         tables += [] if self.propositions is None else [self.propositions]
         parts = [table.markdown() for table in tables]
-        return "\n\n".join([*parts, self.title, robust_text(self.robust)])
+        return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
+
+
+def _text(robust: RobustAccuracy | None) -> str:
+    return "" if robust is None else f"\n{robust_text(robust)}"
 
 
 def certify(
@@ -69,6 +75,9 @@ def certify(
             limit=limit,
         )
         require_finite(model, path)
+        if isinstance(model, Restorer):
+            title = f"{path}: images from measurements, noise 25 of 255"
+            return Certification(certificate(model.at(25 * LEVEL)), None, None, title, path)
         proved, propositions = certificate(model), None
         if isinstance(model, Classifier):
             few = min(limit, _FEW)

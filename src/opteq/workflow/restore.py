@@ -7,13 +7,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from torch import Tensor
 
 from opteq.data.dataset import decode
 from opteq.errors import DataError, OptionError
-from opteq.evaluation.restoring import Restored, estimated_noise, restore_images
+from opteq.evaluation.restoring import (
+    Restored,
+    estimated_noise,
+    require_restorer,
+    restore_images,
+)
 from opteq.files import write_atomically
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
@@ -38,11 +42,17 @@ def restore(
     `opteq.evaluation.restoring.restore_images` for the rest; `.image` has pixels in [0, 1], and
     `.solution` says for each channel whether it was solved.
     """
-    model = run_or_model.model if isinstance(run_or_model, Run) else run_or_model
-    model = model if isinstance(model, Network) else load(model)
-    return restore_images(
-        cast(Restorer, model), y, H, noise=noise, prior_noise=prior_noise, strength=strength
-    )
+    model = _model(run_or_model)
+    return restore_images(model, y, H, noise=noise, prior_noise=prior_noise, strength=strength)
+
+
+def _model(run_or_model: str | Path | Run | Network) -> Restorer:
+    if isinstance(run_or_model, Network):
+        return require_restorer(run_or_model)
+    model = run_or_model.model if isinstance(run_or_model, Run) else load(run_or_model)
+    restorer = require_restorer(model)
+    restorer.prior.compiled = False  # takes longer than a few images
+    return restorer
 
 
 @dataclass(frozen=True)
@@ -107,15 +117,14 @@ def restore_files(
 ) -> Iterator[tuple[Path, RestoredFile | DataError]]:
     """Restore image files into a folder, under their names, as PNG; colours channel by channel. A
     file that cannot be restored is answered with its error."""
-    model = run_or_model.model if isinstance(run_or_model, Run) else run_or_model
-    model = model if isinstance(model, Network) else load(model)
+    model = _model(run_or_model)
     paths = [Path(image) for image in images]
     targets = [output / f"{path.stem}.png" for path in paths]
     _refuse_collisions(paths, targets, force=force)
     output.mkdir(parents=True, exist_ok=True)
     for path, target in zip(paths, targets, strict=True):
         try:
-            yield path, _restore_file(cast(Restorer, model), path, target, degradation, strength)
+            yield path, _restore_file(model, path, target, degradation, strength)
         except DataError as error:
             yield path, error
 
