@@ -111,6 +111,7 @@ def test_every_id_is_there():
         "long-range",
         "seeds",
         "reconstruction",
+        "deblurring",
         "where",
         "certificates",
         "tradeoff",
@@ -241,7 +242,13 @@ def test_a_published_figure_stands_in_one_place():
 def test_controls_stand_in_every_comparison():
     # What varies there is the gate, the depth or the solver itself.
     without = {"mopteq-f4", "kerdeq-f3", "ours-gate", "ours-depth", "ours-tradeoff"}
-    without |= {"ours-acting", "ours-long-range", "ours-seeds", "ours-reconstruction"}
+    without |= {
+        "ours-acting",
+        "ours-long-range",
+        "ours-seeds",
+        "ours-reconstruction",
+        "ours-deblurring",
+    }
     assert without < set(EXPERIMENTS)
     for name in set(EXPERIMENTS) - without:
         one = EXPERIMENTS[name]

@@ -115,6 +115,9 @@ def test_at_the_command_line(run, home, tmp_path):
         )
     with pytest.raises(OptionError, match="opteq restore"):
         call(app, ["predict", str(run.path), str(photo)], catch_exceptions=False)
+    tested = call(app, ["evaluate", str(run.path), "--data-dir", str(home), "--noise", "10"])
+    assert tested.exit_code == 0, tested.output
+    assert "noise 10 of 255" in tested.output
     certified = call(app, ["certify", str(run.path), "--data-dir", str(home)])
     assert certified.exit_code == 0, certified.output
     assert "equilibrium exists and is unique" in certified.output

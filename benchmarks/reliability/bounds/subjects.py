@@ -14,11 +14,12 @@ from torch import Tensor
 import opteq
 from opteq.equilibrium import Branch, Branches, Chain, EquilibriumMap, Monotone, Proximal, Unit
 from opteq.gradient import Implicit
-from opteq.kernels import Gaussian, Linear, PatchGaussian
+from opteq.kernels import Gaussian, Linear, Measurement, PatchGaussian, Ridge
 from opteq.operators import AveragePool, Conv2d, Dense, PatchProjection
-from opteq.penalties import NonNegative, Shrinkage, Softplus
+from opteq.penalties import Free, NonNegative, Shrinkage, Softplus
+from opteq.potentials import Potential, Spline, Welsch
 from opteq.problem import HeritageDiversity, Penalty, Problem, Similarity
-from opteq.solve import Anderson, ForwardBackward, Picard, Solver
+from opteq.solve import Anderson, ForwardBackward, MemoryGradient, Picard, Solver
 
 
 def _problem(similarity: Similarity, penalty: Penalty | None = None) -> EquilibriumMap:
@@ -60,6 +61,16 @@ def _branches(
     )
 
 
+def _denoising(potential: Potential) -> EquilibriumMap:
+    """A prior with everything that training can do to it done at random."""
+    with torch.no_grad():
+        for parameter in potential.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    operator = Conv2d(1, 8, 5, norm_bound=1.0, zero_sum=True)
+    prior = Ridge(operator, potential, scale=torch.empty(8).uniform_(0.3, 3))
+    return Proximal(Problem(penalty=Free(), similarity=Measurement() + prior))
+
+
 def _monotone() -> EquilibriumMap:
     return Monotone(Dense(5, 5, norm_bound=None), Dense(5, 5, norm_bound=None), modulus=0.4)
 
@@ -75,6 +86,17 @@ MAPS: dict[str, tuple[Callable[[], EquilibriumMap], tuple[int, ...], Solver]] = 
     "chain": (_chain, (5,), Anderson()),
     "branches": (lambda: _branches(0.0), (3, 4, 4), Anderson()),
     "branches with diversity": (lambda: _branches(0.1), (3, 4, 4), Picard(damping=0.5)),
+    "denoising, convex": (lambda: _denoising(Spline(5.0)), (1, 6, 6), MemoryGradient()),
+    "denoising, weakly convex": (
+        lambda: _denoising(Spline(5.0, 0.8)),
+        (1, 6, 6),
+        MemoryGradient(),
+    ),
+    "denoising, Gaussians": (
+        lambda: _denoising(Welsch((1.0, 1.0), (1.0, 30.0), rho=0.8)),
+        (1, 6, 6),
+        MemoryGradient(),
+    ),
     "monotone": (_monotone, (5,), ForwardBackward()),
 }
 

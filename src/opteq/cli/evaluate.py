@@ -32,6 +32,10 @@ def evaluate(
         bool,
         typer.Option("--adaptive", help="Also stop each image once its class cannot change."),
     ] = False,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="For models that restore images: noise, of 255.", min=0, max=255),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
@@ -47,6 +51,7 @@ def evaluate(
             limit=limit,
             suites=suite or ["accuracy"],
             adaptive=adaptive,
+            noise=noise,
             progress=status.update,
         )
     if as_json:
@@ -58,7 +63,7 @@ def evaluate(
     for name, value in found.lines():
         table.add_row(name, value)
     console.print(table)
-    if len(found.classes) <= 20:
+    if 0 < len(found.classes) <= 20:
         console.print(_confusion(found))
     for part in found.tables:
         console.print(f"\n{part.title}\n{part.markdown()}")

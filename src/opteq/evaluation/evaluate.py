@@ -127,9 +127,11 @@ def evaluate_run(
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
+    noise: float | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
-    """Test a run on the test images of its recipe; see `evaluate_model`."""
+    """Test a run on the test images of its recipe; see `evaluate_model`. `noise` is for models that
+    restore images, in grey levels of 255; by default that of the recipe."""
     require_suites(suites)
     model, data, _ = load_run(path, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
     recipe = RunFolder(path).recipe
@@ -143,9 +145,17 @@ def evaluate_run(
         limit=limit,
         suites=suites,
         adaptive=adaptive,
-        measure=recipe.measure,
+        measure=_measure(recipe.measure, model, noise),
         progress=progress,
     )
+
+
+def _measure(own: MeasureSettings, model: Network, noise: float | None) -> MeasureSettings:
+    if noise is None:
+        return own
+    if not isinstance(model, Restorer):
+        raise OptionError("This model does not restore images.", "Leave the noise out.")
+    return MeasureSettings(**{**own.model_dump(), "test_noise": noise})
 
 
 def require_suites(names: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ TITLES = {
     "ours-long-range": "mazes: what is learnt on small ones, solved on large ones",
     "ours-seeds": "segmentation from a few marked pixels: learned wires and the random walker",
     "ours-reconstruction": "an energy of images, learned once: noise, blur, missing pixels",
+    "ours-deblurring": "an energy learned from blurred images: solved, and by 10 and 30 steps",
     "ours-where": "gate and equilibrium: calibration, unknown classes, corruption, attack",
     "ours-certificates": "what is proved of each family, and certified against attacked accuracy",
     "ours-tradeoff": "accuracy against certified accuracy, GEQ and OptEq at equal size",

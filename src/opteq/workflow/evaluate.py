@@ -27,11 +27,12 @@ def evaluate(
     data_dir: str | Path | None = None,
     limit: int | None = None,
     adaptive: bool = False,
+    noise: float | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
     """Test a run on the test images of its recipe, or a model of your own on `data`: the name of a
     dataset, or images. Suites: accuracy, calibration, corruption, attack, saliency, convergence,
-    efficiency. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
+    efficiency. `noise`, in grey levels of 255, is for runs that restore images. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
     """
     folder = None if data_dir is None else Path(data_dir)
     if isinstance(run_or_model, Network):
@@ -46,6 +47,7 @@ def evaluate(
         limit=limit,
         suites=suites,
         adaptive=adaptive,
+        noise=noise,
         progress=progress,
     )
     return replace(found, files=write_pictures(found, path / "evaluate"))
