@@ -1,6 +1,7 @@
 """Training to a target: a restorer from data to report, resumed, compared, certified, used."""
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from opteq.models.restorer import Restorer
 from opteq.training.recipe_files import load_recipe
 from opteq.training.tally import RestorationTally, psnr
 
-CHANGES = {
+CHANGES: dict[str, Any] = {
     "model": {"options": {"filters": 8, "side": 5, "compile": False}},
     "measure": {"crop": 24, "margin": 2, "watch": 2},
     "train": {"epochs": 4, "batch_size": 4, "evaluate_every": 1},
@@ -89,7 +90,11 @@ def test_comparisons_are_by_psnr(home, tmp_path):
 
 
 def test_what_has_no_use_for_restoration_is_refused(home, tmp_path):
-    for changes in ({"augment": {"flip": True}}, {"train": {"loss": {"margin": 1.0}}}):
+    useless: list[dict[str, Any]] = [
+        {"augment": {"flip": True}},
+        {"train": {"loss": {"margin": 1.0}}},
+    ]
+    for changes in useless:
         with pytest.raises(RecipeError, match="no use"):
             opteq.train("denoise_bsd_tiny", run_dir=tmp_path / "x", data_dir=home, **changes)
     assert not (tmp_path / "x").exists()

@@ -32,7 +32,8 @@ def evaluate(
 ) -> Evaluation:
     """Test a run on the test images of its recipe, or a model of your own on `data`: the name of a
     dataset, or images. Suites: accuracy, calibration, corruption, attack, saliency, convergence,
-    efficiency. `noise`, in grey levels of 255, is for runs that restore images. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
+    efficiency. `noise`, in grey levels of 255, is for runs that restore images. Pictures of a run
+    are written to RUN/evaluate; those of a model are in the result.
     """
     folder = None if data_dir is None else Path(data_dir)
     if isinstance(run_or_model, Network):
