@@ -209,8 +209,8 @@ OURS_RECONSTRUCTION = Experiment(
         "The noise that the prior expects there, and its weight, are chosen on parts of three "
         "training images. 'Moves by at most' is the certified factor by which a change of the "
         "measurements can move the denoised image. By their authors' files on all of BSD68 at 25, "
-        "15, 5: WCRR-NN 28.68, 31.21, 37.65 (13,763 parameters), CRR-NN 28.10, 30.55, 36.96; BM3D 28.57 "
-        "and DnCNN 29.23 at 25."
+        "15, 5: WCRR-NN 28.68, 31.21, 37.65 (13,763 parameters), CRR-NN 28.10, 30.55, 36.96; "
+        "BM3D 28.57 and DnCNN 29.23 at 25."
     ),
 )
 
