@@ -10,6 +10,7 @@ from sklearn.utils import Bunch
 from torch.nn import functional
 
 from narrow import a
+from opteq.data.measuring import marked
 from opteq.models import create_model, entry, list_models
 from opteq.models.narrowing import Options, reduced_options
 from opteq.models.network import Network
@@ -26,15 +27,32 @@ class Reduced:
         return create_model(self.name, **{**self.options, **more})
 
     @property
-    def segments(self) -> bool:
-        return entry(self.name).options.get("task") == "segmentation"
+    def task(self) -> str:
+        return entry(self.name).options.get("task", "classification")
+
+    def batch(self, count: int, dtype=torch.float32) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """What the model gets of real digits, and what it is to find: for restoration the digits
+        themselves, for segmentation from marks there are marks."""
+        x, target = self.digits(count)
+        x = x.to(dtype)
+        if self.task == "restoration":
+            generator = torch.Generator().manual_seed(0)
+            return [x + 0.1 * torch.randn(x.shape, generator=generator).to(dtype)], x
+        if self.task == "seeded":
+            return [x, marked(target, 3, at_random=False)], target
+        return [x], target
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if self.task == "restoration":
+            return functional.mse_loss(output, target)
+        return functional.cross_entropy(output, target)
 
     def digits(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Real digits at the size of the model; for segmentation the labels are bright pixels."""
         data = a(Bunch, load_digits())
         x = torch.from_numpy(data.images[:count, None] / 16).float()
         x = functional.interpolate(x, size=self.shape[1:]).expand(-1, self.shape[0], -1, -1)
-        if self.segments:
+        if self.task in ("segmentation", "seeded"):
             return x, (x[:, 0] > 0.5).long()
         return x, torch.from_numpy(data.target[:count]).long()
 

@@ -21,9 +21,12 @@ from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.states import as_tuple, like
 
 # MDEQ promises no equilibrium; test_mdeq.py has what can be said of it. Wires need marks, which
-# digits do not have: test_wires.py.
+# digits do not have, and restorers are too stiff to be unrolled: test_wires.py, test_seeded.py,
+# test_restorer.py.
 CERTAIN = {
-    key: case for key, case in EQUILIBRIUM.items() if "mdeq" not in key and "wires" not in key
+    key: case
+    for key, case in EQUILIBRIUM.items()
+    if "mdeq" not in key and "wires" not in key and case.task in ("classification", "segmentation")
 }
 VARIANTS = {
     "geq linear": ("geq_digits", {"kernel": "linear"}),
@@ -137,12 +140,14 @@ def test_gradients_of_every_parameter_equal_unrolled(case):
         assert float((parameter.grad - expected).norm()) / scale < 1e-5, key
 
 
-def train(model, x, labels, steps=20):
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+def train(case, model, given, target, steps=20):
+    # Scales and potentials of restorers are logarithms, and start far from where they belong.
+    rates = {"restoration": 0.05, "seeded": 0.02}
+    optimizer = torch.optim.Adam(model.parameters(), lr=rates.get(case.task, 3e-3))
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), labels)
+        loss = case.loss(model(*given), target)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -156,13 +161,16 @@ def test_loss_falls_on_real_digits(key):
     if key in VARIANTS:
         name, options = VARIANTS[key]
         case, model = reduced("geq_digits"), create_model(name, **options)
-        x, labels = replace(case, shape=(1, 8, 8)).digits(32)
+        given, target = replace(case, shape=(1, 8, 8)).batch(32)
     else:
-        model = CASES[key].build()
-        x, labels = CASES[key].digits(16)
-    losses = train(model, x, labels)
+        case = CASES[key]
+        model = case.build()
+        given, target = case.batch(16)
+    losses = train(case, model, given, target)
     assert all(loss == loss and loss < 100 for loss in losses)
-    assert min(losses[-3:]) < 0.97 * losses[0]
+    # Of some models next to nothing is learned.
+    enough = 0.97 if model.count_parameters() > 10 else 1.0
+    assert min(losses[-3:]) < enough * losses[0]
 
 
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
@@ -171,8 +179,8 @@ def test_samples_are_independent_at_inference(case):
     """No gamma, norm or solver leaks from one sample of a batch to another."""
     torch.manual_seed(0)
     model = case.build()
-    x, labels = case.digits(6)
-    train(model, x, labels, steps=2)
+    given, target = case.batch(6)
+    train(case, model, given, target, steps=2)
     model.eval()
     for layer in layers(model):
         layer.solver = replace(layer.solver, tol=1e-6, max_steps=60)
@@ -180,9 +188,9 @@ def test_samples_are_independent_at_inference(case):
             # Where no equilibrium is reached, rounding grows from step to step: take a few.
             layer.solver = Picard(max_steps=3)
     with torch.no_grad():
-        together = model(x)
-        alone = torch.cat([model(x[i : i + 1]) for i in range(6)])
-        turned = model(x.flip(0)).flip(0)
+        together = model(*given)
+        alone = torch.cat([model(*(part[i : i + 1] for part in given)) for i in range(6)])
+        turned = model(*(part.flip(0) for part in given)).flip(0)
     # torchdiffeq takes one step size for the whole batch, within its tolerance of 1e-3.
     tolerance = 0.05 if "ode" in case.name else 2e-3
     torch.testing.assert_close(together, alone, rtol=tolerance, atol=tolerance)
@@ -193,13 +201,13 @@ def test_samples_are_independent_at_inference(case):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_saving_and_loading_gives_the_same_model(case):
     model, other = case.build(), case.build().eval()
-    x, labels = case.digits(4)
-    train(model, x, labels, steps=2)
+    given, target = case.batch(4)
+    train(case, model, given, target, steps=2)
     model.eval()
     with torch.no_grad():
-        assert not torch.equal(model(x), other(x))
+        assert not torch.equal(model(*given), other(*given))
         other.load_state_dict(copy.deepcopy(model.state_dict()))
-        assert torch.equal(model(x), other(x))
+        assert torch.equal(model(*given), other(*given))
 
 
 def test_images_of_the_wrong_size_are_refused():

@@ -30,5 +30,6 @@ ENTRIES = (
         summary="the random walker: wires by colours, of which one number is learned",
         paper="Grady 2006",
         input_shape=(3, 88, 120),
+        chosen=("Marks are held by a conductance of 1,000, not by infinitely many.",),
     ),
 )

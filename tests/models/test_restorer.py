@@ -1,0 +1,82 @@
+"""Restorers: gradients of every parameter, noise levels, and what is refused."""
+
+import pytest
+import torch
+
+import opteq
+from opteq.errors import OpteqError, OptionError, ShapeError
+from opteq.models.restorer import NoiseScales, Restorer
+
+
+def restorer(**options) -> Restorer:
+    torch.manual_seed(0)
+    model = opteq.create_model("restorer", **{"filters": 8, "side": 5, **options})
+    assert isinstance(model, Restorer)
+    return model
+
+
+EXACT = {
+    "solver": {"name": "memory_gradient", "tol": 1e-12, "max_steps": 5000},
+    "gradient": {"name": "implicit", "tol": 1e-12, "max_steps": 500},
+}
+
+
+@pytest.mark.parametrize("kind", ["weakly_convex", "convex", "gaussians", "gaussian"])
+def test_gradients_of_every_parameter_equal_finite_differences(kind):
+    model = restorer(kind=kind, mu=5.0, rho=0.9, **EXACT).double().train()
+    y = torch.rand(2, 1, 10, 12, dtype=torch.float64)
+    noise = torch.tensor([0.05, 0.1], dtype=torch.float64)
+
+    def loss():
+        return (model(y, noise).square() * torch.arange(12)).sum()
+
+    loss().backward()
+    assert len(list(model.parameters())) == 3
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        grad = parameter.grad.flatten()
+        index, size = int(grad.abs().argmax()), 1e-5
+        with torch.no_grad():
+            flat = parameter.view(-1)
+            flat[index] += size
+            above = loss()
+            flat[index] -= 2 * size
+            below = loss()
+            flat[index] += size
+        assert float((above - below) / (2 * size)) == pytest.approx(float(grad[index]), rel=1e-5), (
+            name
+        )
+
+
+def test_scales_are_interpolated_between_noise_levels():
+    scales = NoiseScales(3, (5.0, 15.0, 25.0))
+    with torch.no_grad():
+        scales.logs.copy_(torch.tensor([[0.0, 1.0, 3.0]] * 3))
+    levels = torch.tensor([5.0, 10.0, 15.0, 20.0, 25.0, 60.0, 0.0]) / 255
+    found = scales(levels)
+    assert found.shape == (7, 3)
+    clamped = levels.clamp(5 / 255, 25 / 255)
+    expected = torch.tensor([0.0, 0.5, 1.0, 2.0, 3.0, 3.0, 0.0]).exp() / clamped
+    torch.testing.assert_close(found[:, 0], expected)
+
+
+def test_each_image_has_its_own_noise_level():
+    model = restorer().eval()
+    y = torch.rand(2, 1, 16, 18)
+    together = model(y, torch.tensor([0.02, 0.1]))
+    for i, noise in enumerate((0.02, 0.1)):
+        torch.testing.assert_close(together[i : i + 1], model(y[i : i + 1], noise))
+
+
+def test_what_makes_no_sense_is_refused():
+    model = restorer().eval()
+    y = torch.rand(3, 1, 16, 16)
+    with pytest.raises(ShapeError, match="2 noise levels for 3"):
+        model(y, torch.tensor([0.1, 0.1]))
+    with pytest.raises(OptionError, match="negative"):
+        model(y, -0.1)
+    with pytest.raises(ShapeError, match="batch axis"):
+        model(y[0])
+    for bad in ({"levels": (5.0,)}, {"levels": (5.0, 5.0)}, {"in_channels": 3}, {"kind": "cubic"}):
+        with pytest.raises(OpteqError):
+            restorer(**bad)
