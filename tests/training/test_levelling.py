@@ -30,6 +30,14 @@ def test_where_tests_are_rare_training_images_tell():
     assert last_fifth_gain(records) == pytest.approx(0.2)
 
 
+def test_the_last_test_before_the_last_fifth_counts_and_decibels_are_tenths():
+    """Of restored images: training images have noise of every level, and tell little."""
+    records: list[dict] = [{"epoch": n, "train": {"psnr": 30 + n % 3}} for n in range(1, 11)]
+    for n, psnr in ((5, 28.0), (10, 28.4)):
+        records[n - 1]["test"] = {"psnr": psnr}
+    assert last_fifth_gain(records) == pytest.approx(0.04)
+
+
 def test_segmentation_is_judged_by_its_own_figure():
     records = [record(n, 0.9, accuracy=0.9, mean_iou=0.1 * n) for n in range(1, 6)]
     assert last_fifth_gain(records) == pytest.approx(0.1)

@@ -15,7 +15,7 @@ _DECIBELS = 10.0
 
 def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
     """How much accuracy still rose in the last fifth of the epochs, at least one epoch: on test
-    images if both ends were tested, otherwise on training images. For segmentation the mean
+    images where some were tested before, otherwise on training images. For segmentation the mean
     intersection over union counts, for restoration the PSNR, a tenth of a dB for each point. None
     for a training too short to tell.
 
@@ -30,8 +30,10 @@ def last_fifth_gain(records: Sequence[dict[str, Any]]) -> float | None:
     before = [record for record in records if record["epoch"] <= at]
     if not before:
         return None
-    end, start = records[-1], before[-1]
-    group = "test" if "test" in end and "test" in start else "train"
+    end = records[-1]
+    # Not every epoch is tested: the last one that was, if there is one.
+    tested = [record for record in before if "test" in record and "test" in end]
+    start, group = (tested[-1], "test") if tested else (before[-1], "train")
     key = score_key(end[group])
     gain = end[group][key] - start[group][key]
     return gain / _DECIBELS if key == "psnr" else gain
