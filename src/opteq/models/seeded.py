@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.data.dataset import VOID
 from opteq.equilibrium.proximal import BoundProximal
 from opteq.errors import ShapeError
 from opteq.gradient import GradientRule, Implicit
@@ -26,6 +25,8 @@ from opteq.solve import ConjugateGradients, Solver
 # The conductance that holds a marked pixel at its class; wires have 1 at the most.
 _HOLD = 1e3
 _NOTHING = -15.0
+UNMARKED = 255
+"""Stands where no class is marked, as in label maps."""
 
 
 class Seeded(Network):
@@ -42,10 +43,10 @@ class Seeded(Network):
         self.log_beta = nn.Parameter(torch.tensor(math.log(beta)))
 
     def run(self, x: Tensor, seeds: Tensor | None = None) -> Output:
-        """Logits of each pixel's class, from images and a map of marks: classes, and VOID (255)
-        where nothing is marked."""
+        """Logits of each pixel's class, from images and a map of marks: classes, and UNMARKED
+        (255) where nothing is marked."""
         if seeds is None:
-            seeds = torch.full((len(x), *x.shape[2:]), VOID, device=x.device)
+            seeds = torch.full((len(x), *x.shape[2:]), UNMARKED, device=x.device)
         if seeds.shape != (len(x), *x.shape[2:]):
             raise ShapeError(
                 f"The marks have shape {tuple(seeds.shape)} for images of {tuple(x.shape)}.",
@@ -65,7 +66,7 @@ class Seeded(Network):
         right = -(embedded[..., 1:] - embedded[..., :-1]).square().sum(1, keepdim=True)
         down = -(embedded[..., 1:, :] - embedded[..., :-1, :]).square().sum(1, keepdim=True)
         wires = [functional.pad(right, (0, 1)), functional.pad(down, (0, 0, 0, 1))]
-        marked = self._seeds != VOID
+        marked = self._seeds != UNMARKED
         leaks = torch.where(marked, math.log(_HOLD), _NOTHING)[:, None].to(embedded)
         known = functional.one_hot(torch.where(marked, self._seeds, 0), self.classes)
         sources = _HOLD * (known * marked[..., None]).movedim(-1, 1).to(embedded)
