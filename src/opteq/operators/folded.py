@@ -26,21 +26,31 @@ class Folded(LinearOperator):
     sides.
     """
 
+    weight: Tensor
+
     def __init__(self, convolution: Conv2d, weight: Tensor) -> None:
         super().__init__()
-        self.convolution, self.weight = convolution, weight
+        self.convolution = convolution
+        self.register_buffer("weight", weight)
         self.padding = -_first_block(convolution.kernel_size[0])
 
     def forward(self, z: Tensor) -> Tensor:
+        if not len(z):
+            return z.new_zeros(0, *self.codomain_shape(tuple(z.shape[1:])))
         blocks = functional.pixel_unshuffle(z, BLOCK).contiguous(memory_format=torch.channels_last)
         return functional.conv2d(blocks, self.weight, padding=self.padding)
 
     def adjoint(self, r: Tensor) -> Tensor:
+        if not len(r):
+            return r.new_zeros(0, *self.domain_shape(tuple(r.shape[1:])))
         blocks = functional.conv_transpose2d(r, self.weight, padding=self.padding)
         return functional.pixel_shuffle(blocks, BLOCK).contiguous()
 
     def norm(self) -> float:
         return self.convolution.norm()
+
+    def norm_limit(self) -> float:
+        return self.convolution.norm_limit()
 
     def codomain_shape(self, shape: Shape) -> Shape:
         filters, height, width = self.convolution.codomain_shape(shape)
