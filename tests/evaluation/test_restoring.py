@@ -58,6 +58,16 @@ def test_images_of_any_size_and_with_colours(model, shape):
     assert "all converged" in str(found)
 
 
+def test_no_images_are_restored_to_none(model):
+    for channels in (1, 3):
+        assert opteq.restore(model, torch.rand(0, channels, 8, 8)).image.shape == (
+            0,
+            channels,
+            8,
+            8,
+        )
+
+
 def test_each_channel_is_restored_by_itself(model):
     y = torch.rand(1, 3, 16, 18)
     together = opteq.restore(model, y, noise=10 * LEVEL).image

@@ -74,7 +74,8 @@ def restore_images(
         else:
             solution = layer.solve(grey, operator.adjoint(grey))
             image = _tensor(solution)
-    return Restored(image.clamp(0, 1).reshape(len(y), -1, *image.shape[2:]), solution)
+    channels = 1 if grey is y else y.shape[1]
+    return Restored(image.clamp(0, 1).reshape(len(y), channels, *image.shape[2:]), solution)
 
 
 def _is_grey(y: Tensor, H: LinearOperator) -> bool:
