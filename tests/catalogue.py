@@ -1,6 +1,7 @@
 """Everything the property tests run over. A new operator, penalty or similarity is tested by
 being added here."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from opteq.operators import (
     Identity,
     LinearOperator,
     Mask,
+    ParallelBeam,
     PatchProjection,
     Physics,
     weight_norm,
@@ -50,9 +52,9 @@ from opteq.problem import Similarity
 from opteq.solve import Anderson, Broyden, ForwardBackward, Nesterov, Picard
 
 
-def _pixels(height: int, width: int) -> Tensor:
+def _pixels(*shape: int) -> Tensor:
     """Some are 0, the largest is 1."""
-    return (torch.arange(height * width) % 7 % 5).view(height, width) / 4
+    return (torch.arange(math.prod(shape)) % 7 % 5).view(shape) / 4
 
 
 class Shifted:
@@ -133,6 +135,15 @@ OPERATORS = {
     "identity": OperatorCase(Identity, (3, 4, 5), 1 + 1e-9),
     "mask": OperatorCase(lambda: Mask(_pixels(4, 5)), (2, 4, 5), 1 + 1e-6),
     "frequencies": OperatorCase(lambda: FourierSample(_pixels(4, 6) > 0.4), (2, 4, 6), 1 + 1e-6),
+    "frequencies by coils": OperatorCase(
+        lambda: FourierSample(
+            _pixels(4, 6) > 0.4, torch.complex(_pixels(3, 4, 6), _pixels(3, 4, 6).flip(0))
+        ),
+        (1, 4, 6),
+    ),
+    "parallel beam": OperatorCase(
+        lambda: ParallelBeam(6, torch.tensor([0.0, 30.0, 75.0, 130.0])), (1, 6, 6), 1.01
+    ),
     "physics": OperatorCase(lambda: Physics(Shifted(), (1, 4, 5)), (1, 4, 5), 1.01),
     "transposed pool": OperatorCase(lambda: AveragePool(3).T, (2, 2, 2), 1 + 1e-6),
 }

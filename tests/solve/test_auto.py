@@ -8,9 +8,10 @@ import torch
 import opteq
 from narrow import tensor
 from opteq.errors import IllPosedError
-from opteq.kernels import Gaussian, Linear
+from opteq.kernels import Gaussian, Linear, Measurement, Ridge
 from opteq.operators import Dense
-from opteq.penalties import NonNegative
+from opteq.penalties import Free, NonNegative
+from opteq.potentials import Welsch
 from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Auto, ForwardBackward, Picard, solve
 from opteq.solve.forward_backward import _Accelerated
@@ -50,3 +51,24 @@ def test_auto_by_name_and_for_plain_functions():
 def test_auto_does_not_promise_what_no_solver_can():
     with pytest.raises(IllPosedError, match="not certain"):
         opteq.Equilibrium(problem(1.2, Linear), solver="auto")
+
+
+@pytest.mark.parametrize(
+    ("similarity", "kind"),
+    [
+        (lambda: Measurement() + Ridge(Dense(12, 20, norm_bound=1.0), Welsch(2.0, 1.0)), "memory"),
+        (lambda: Measurement(Dense(12, 8, norm_bound=3.0)), "conjugate"),
+    ],
+)
+def test_problems_without_a_penalty_are_solved_as_such(similarity, kind):
+    torch.manual_seed(0)
+    own = Problem(penalty=Free(), similarity=similarity()).double()
+    y = torch.randn(4, 8 if kind == "conjugate" else 12, dtype=torch.float64)
+    layer = opteq.Equilibrium(own, solver=Auto(tol=1e-8, max_steps=500), allow_uncertified=True)
+    bound = layer.map.bind(y)
+    method = layer.solver.method(FlatMap(bound, Layout(bound.start())))
+    assert kind in type(method).__name__.lower()
+    found = layer.solve(y)
+    assert bool(found.converged.all())
+    slope = found.state - tensor(bound(found.state))
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-6)

@@ -39,7 +39,7 @@ def fake_like(settings: DataSettings, task: Task) -> Data:
     if size is not None:
         shape = (shape[0], *size)
     large = min(shape[1:])
-    count = 2 if large >= 500 else 4 if large >= 200 or task == "restoration" else 8
+    count = 2 if large >= 500 else 4
     classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
     data = fake_data(shape, classes, task=task, count=count)
     unseen = data.test if settings.split != "standard" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache as once
 from pathlib import Path
 
 import torch
@@ -74,27 +75,34 @@ def under_corruption(
     accuracy: dict[str, list[float]] = {}
     done = 0
     for kind in kinds:
+
+        @once
+        def found(kind: str = kind) -> list[float]:
+            # All severities in one go: small sets then fill a batch.
+            if published is not None:
+                parts = [sample(published(kind, s), len(images)) for s in severities]
+            else:
+                parts = [(corrupted(images, kind, s, cache=cache), labels) for s in severities]
+            return _accuracies(model, parts)
+
         accuracy[kind] = []
-        for severity in severities:
-
-            def compute(kind: str = kind, severity: int = severity) -> float:
-                if published is not None:
-                    return _accuracy(model, *sample(published(kind, severity), len(images)))
-                return _accuracy(model, corrupted(images, kind, severity, cache=cache), labels)
-
-            accuracy[kind].append(keep(f"{kind}-{severity}", compute))
+        for i, severity in enumerate(severities):
+            accuracy[kind].append(keep(f"{kind}-{severity}", lambda i=i, f=found: f()[i]))
             done += 1
             if progress is not None:
                 progress(done)
-    clean = keep("clean", lambda: _accuracy(model, images, labels))
+    clean = keep("clean", lambda: _accuracies(model, [(images, labels)])[0])
     return Corrupted(accuracy, clean, len(images))
 
 
 @torch.no_grad()
-def _accuracy(model: Network, images: Tensor, labels: Tensor) -> float:
+def _accuracies(model: Network, parts: list[tuple[Tensor, Tensor]]) -> list[float]:
+    """The accuracy on each part."""
     device = model.pixel_mean.device
-    right = 0
+    images, labels = (torch.cat(both) for both in zip(*parts, strict=True))
+    right = []
     for x, y in zip(images.split(250), labels.split(250), strict=True):
         logits = model(x.to(device, model.pixel_mean.dtype) / 255)
-        right += int(is_right(logits.cpu(), y).sum())
-    return right / len(images)
+        right.append(is_right(logits.cpu(), y))
+    sizes = [len(y) for _, y in parts]
+    return [int(part.sum()) / len(part) for part in torch.cat(right).split(sizes)]

@@ -19,7 +19,7 @@ from opteq.options import positive, strict_options, whole
 from opteq.potentials import Potential, Quadratic
 from opteq.potentials.potential import PureSlope, tiny
 from opteq.problem.curvature import Curvature, SimilarityBounds
-from opteq.problem.parabolas import Energy, Products, Term, products
+from opteq.problem.parabolas import Energy, Products, Term, moved, products
 from opteq.problem.similarity import (
     BoundSimilarity,
     Product,
@@ -176,6 +176,14 @@ class _BoundRidge(BoundSimilarity):
             return self.weights(v) * v
         return self.ridge.strength * self._run(_slope, v, self._scale_of(v))
 
+    def pull_and_weights(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The pull, and its ratio to the responses."""
+        if self.ridge.group > 1:
+            weights = self.weights(v)
+            return weights * v, weights
+        fast = self.fast(_pull_and_weight)
+        return fast(v, self._scale_of(v), self.ridge.strength, self.pure, *self.numbers)
+
     def weights(self, v: Tensor) -> Tensor:
         """strength * psi'(t) / t, for each response."""
         weight = self.ridge.strength * self._weight(self._length(v), self._scale_of(v))
@@ -187,8 +195,11 @@ class _BoundRidge(BoundSimilarity):
         return self._run(_weight, t, a)
 
     def _run(self, function: Callable[..., Tensor], t: Tensor, a: Tensor | float) -> Tensor:
-        run = _compiled(function) if self.ridge.compiled else function
-        return run(t, a, self.pure, *self.numbers)
+        return self.fast(function)(t, a, self.pure, *self.numbers)
+
+    def fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, compiled if the prior is."""
+        return _compiled(function) if self.ridge.compiled else function
 
     def _length(self, v: Tensor) -> Tensor:
         """The numbers that psi sees."""
@@ -246,12 +257,16 @@ class _Prior(Term):
 
     def look(self, t: Tensor) -> tuple[Tensor, Tensor]:
         assert self.operator is not None
-        weights = self.bound.weights(t)
-        return self.operator.adjoint(weights * t), weights
+        pull, weights = self.bound.pull_and_weights(t)
+        return self.operator.adjoint(pull), weights
 
     def products(self, weight: Tensor | float, a: Tensor, b: Tensor) -> Products:
-        run = _compiled(products) if self.bound.ridge.compiled else products
-        return run(weight, a, b)
+        return self.bound.fast(products)(weight, a, b)
+
+    def moved(
+        self, t: Tensor, a: Tensor, b: Tensor, first: Tensor, second: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        return self.bound.fast(moved)(t, a, b, first, second)
 
     def select(self, index: Tensor) -> _Prior:
         twin = _Prior(self.bound.select(index))
@@ -268,6 +283,13 @@ def _weight(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> 
     """The same divided by t, which is psi''(0) at 0."""
     size = (a * t).abs().clamp(min=tiny(t))
     return pure(size, *numbers) / size
+
+
+def _pull_and_weight(
+    t: Tensor, a: Tensor | float, strength: float, pure: PureSlope, *numbers: Tensor
+) -> tuple[Tensor, Tensor]:
+    weight = strength * _weight(t, a, pure, *numbers)
+    return weight * t, weight
 
 
 @cache

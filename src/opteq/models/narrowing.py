@@ -11,6 +11,8 @@ from opteq.models.registry import entry
 Options = dict[str, Any]
 Narrowing = Callable[[Options, int], tuple[Options, int]]
 """From a model's options and its images' side to smaller ones."""
+_STEPS = 5
+_USUAL_GRADIENTS = {"deep:deep_opteq": {"name": "unrolled"}}
 
 
 def reduced_options(name: str, **changes: Any) -> tuple[Options, int]:
@@ -26,7 +28,19 @@ def narrowed(name: str, **changes: Any) -> Options:
         return changes
     options, _ = reduced_options(name, **changes)
     sizes = ("side", "sides", "pool")
-    return {**changes, **{key: value for key, value in options.items() if key not in sizes}}
+    small = {key: value for key, value in options.items() if key not in sizes}
+    return {**changes, **small, **_brief(name, changes)}
+
+
+def _brief(name: str, changes: Options) -> Options:
+    """A few steps where a model takes many."""
+    builder, options = entry(name).builder, {**entry(name).options, **changes}
+    gradient = options.get("gradient", _USUAL_GRADIENTS.get(builder))
+    if isinstance(gradient, dict) and gradient["name"] == "unrolled":
+        return {"gradient": {**gradient, "steps": min(gradient.get("steps", _STEPS), _STEPS)}}
+    if builder == "restorer:restorer":
+        return {"solver": {"name": "memory_gradient", "max_steps": _STEPS}}
+    return {}
 
 
 def _geq(options: Options, side: int) -> tuple[Options, int]:

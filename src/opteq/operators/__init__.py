@@ -5,7 +5,7 @@ from opteq.operators.bidiagonal import Bidiagonal
 from opteq.operators.compose import Composition, Transposed
 from opteq.operators.convolution import Conv2d
 from opteq.operators.dense import Dense
-from opteq.operators.measuring import FourierSample, Identity, Mask, Physics
+from opteq.operators.measuring import FourierSample, Identity, Mask, ParallelBeam, Physics
 from opteq.operators.patches import PatchProjection
 from opteq.operators.resample import AveragePool
 from opteq.operators.separable import DepthwiseSeparable
@@ -23,6 +23,7 @@ __all__ = [
     "Identity",
     "LinearOperator",
     "Mask",
+    "ParallelBeam",
     "PatchProjection",
     "Physics",
     "Transposed",

@@ -103,7 +103,8 @@ def require_image(operator: LinearOperator, image: Tensor, what: str) -> None:
 def dense_matrix(operator: LinearOperator, shape: Shape) -> Tensor:
     """The matrix of `operator` on inputs of `shape`, column by column, in the dtype of its weights
     (float64 if it has none)."""
-    weight = next((t for t in (*operator.parameters(), *operator.buffers())), None)
+    tensors = (*operator.parameters(), *operator.buffers())
+    weight = next((t for t in tensors if t.is_floating_point()), None)
     like = torch.empty((), dtype=torch.float64) if weight is None else weight
     basis = torch.eye(math.prod(shape), dtype=like.dtype, device=like.device)
     with torch.no_grad():

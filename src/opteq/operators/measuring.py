@@ -1,5 +1,5 @@
-"""What is measured of an image: nothing lost, some pixels, frequencies, or what a user's object
-computes."""
+"""What is measured of an image: nothing lost, some pixels, frequencies, line integrals, or what a
+user's object computes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from torch import Tensor
 
 from opteq.errors import OptionError, ShapeError
 from opteq.operators.base import LinearOperator, Shape
-from opteq.options import positive, strict_options
+from opteq.options import positive, strict_options, whole
 
 # How exactly <Az, r> and <z, A'r> must agree, relative to their size, in float64.
 _AGREEMENT = 1e-6
+# Applications of a projection and its adjoint by which its norm is found.
+_ROUNDS = 30
 
 
 class _SameShape(LinearOperator):
@@ -92,41 +94,69 @@ class Mask(_SameShape):
 @strict_options
 class FourierSample(LinearOperator):
     """Some frequencies of each channel, real and imaginary parts as two channels: (c, h, w) to
-    (2 c, h, w), zero where `mask` (h, w) is. The transform is orthonormal, so the norm is that of
-    the largest weight in the mask. Magnetic resonance images are measured so."""
+    (2 c, h, w), zero where `mask` (h, w) is. The transform is orthonormal. Magnetic resonance
+    images are measured so.
+
+    With `coils`, complex maps (k, h, w) of how strongly each of k coils hears a place, an image of
+    one channel is measured by all of them: (1, h, w) to (2 k, h, w). The norm is bounded by the
+    largest weight in the mask times the largest root of sum |coil|^2, and is that product for one
+    coil or none.
+    """
 
     mask: Tensor
+    coils: Tensor | None
 
-    def __init__(self, mask: Tensor) -> None:
+    def __init__(self, mask: Tensor, coils: Tensor | None = None) -> None:
         super().__init__()
         if not isinstance(mask, Tensor) or mask.ndim != 2:
             raise ShapeError("The mask of frequencies is no (height, width) tensor.", "Give one.")
         self.register_buffer("mask", mask.to(torch.get_default_dtype()))
+        if coils is not None and (coils.ndim != 3 or coils.shape[1:] != mask.shape):
+            raise ShapeError(
+                f"Coil maps of {tuple(coils.shape)} do not fit a mask of {tuple(mask.shape)}.",
+                "Give (coils, height, width).",
+            )
+        # Real and imaginary parts, which follow .double() and .float() as other buffers do.
+        parts = None if coils is None else torch.stack([coils.real, _imaginary(coils)], -1)
+        self.register_buffer("coils", parts)
 
     def forward(self, z: Tensor) -> Tensor:
         self.codomain_shape(tuple(z.shape[1:]))
-        # Some libraries refuse to transform nothing.
-        found = torch.fft.fft2(z, norm="ortho") if len(z) else z.to(torch.complex64)
+        if not len(z):
+            # Some libraries refuse to transform nothing.
+            return z.new_zeros(0, *self.codomain_shape(tuple(z.shape[1:])))
+        heard = z if self.coils is None else z * self._maps(z)
+        found = torch.fft.fft2(heard, norm="ortho")
         return torch.cat([found.real, found.imag], 1).to(z) * self.mask.to(z)
 
     def adjoint(self, r: Tensor) -> Tensor:
-        self.domain_shape(tuple(r.shape[1:]))
-        real, imaginary = (r * self.mask.to(r)).chunk(2, 1)
+        shape = self.domain_shape(tuple(r.shape[1:]))
         if not len(r):
-            return real
-        return torch.fft.ifft2(torch.complex(real, imaginary), norm="ortho").real
+            return r.new_zeros(0, *shape)
+        real, imaginary = (r * self.mask.to(r)).chunk(2, 1)
+        found = torch.fft.ifft2(torch.complex(real, imaginary), norm="ortho")
+        if self.coils is None:
+            return found.real
+        return (found * self._maps(r).conj()).real.sum(1, keepdim=True)
+
+    def _maps(self, like: Tensor) -> Tensor:
+        assert self.coils is not None
+        return torch.view_as_complex(self.coils.to(like).contiguous())
 
     def codomain_shape(self, shape: Shape) -> Shape:
         self._check(shape)
-        return (2 * shape[0], *shape[1:])
+        if self.coils is not None and shape[0] != 1:
+            raise ShapeError(f"Coils hear one channel, not {shape[0]}.", "Give grey images.")
+        return (2 * (shape[0] if self.coils is None else len(self.coils)), *shape[1:])
 
     def domain_shape(self, shape: Shape) -> Shape:
         self._check(shape)
-        if shape[0] % 2:
+        if shape[0] % 2 or (self.coils is not None and shape[0] != 2 * len(self.coils)):
+            count = "an even number" if self.coils is None else f"{2 * len(self.coils)}"
             raise ShapeError(
-                f"{shape[0]} channels are no real and imaginary parts.", "Give an even number."
+                f"{shape[0]} channels are no real and imaginary parts.", f"Give {count}."
             )
-        return (shape[0] // 2, *shape[1:])
+        return (shape[0] // 2 if self.coils is None else 1, *shape[1:])
 
     def _check(self, shape: Shape) -> None:
         if len(shape) != 3 or tuple(shape[1:]) != tuple(self.mask.shape):
@@ -136,7 +166,92 @@ class FourierSample(LinearOperator):
             )
 
     def norm(self) -> float:
-        return float(self.mask.abs().max())
+        largest = float(self.mask.abs().max())
+        if self.coils is None:
+            return largest
+        return largest * float(self.coils.double().square().sum((0, 3)).max().sqrt())
+
+
+def _imaginary(x: Tensor) -> Tensor:
+    return x.imag if x.is_complex() else torch.zeros_like(x)
+
+
+@strict_options
+class ParallelBeam(LinearOperator):
+    """Line integrals of images of side n along parallel rays, as a scanner takes them: (1, n, n)
+    to (1, angles, n), `angles` in degrees. Each pixel's mass is split between the two nearest of n
+    detectors, a pixel apart; what misses them is not measured. All is divided
+    by `unit`, so that the norm is 1 at the most."""
+
+    place: Tensor
+    share: Tensor
+
+    def __init__(self, side: int, angles: Tensor) -> None:
+        super().__init__()
+        self.side = whole("side", side, least=1)
+        if not isinstance(angles, Tensor) or angles.ndim != 1 or not len(angles):
+            raise ShapeError("The angles are no tensor of one axis.", "Give degrees, one per view.")
+        turn = torch.deg2rad(angles.double())[:, None]
+        centre = (side - 1) / 2
+        y, x = torch.meshgrid(*[torch.arange(side).double() - centre] * 2, indexing="ij")
+        at = x.flatten() * turn.cos() + y.flatten() * turn.sin() + centre
+        left = at.floor()
+        right_share = at - left
+        place = torch.stack([left, left + 1]).long()
+        inside = (place >= 0) & (place < side)
+        share = torch.stack([1 - right_share, right_share]) * inside
+        self.register_buffer("place", place.clamp(0, side - 1))
+        self.register_buffer("share", share)
+        self.unit = self._largest_stretch()
+        self.share = (share / self.unit).to(torch.get_default_dtype())
+
+    def _largest_stretch(self) -> float:
+        """A bound of the norm: for a matrix B without negative entries and any v > 0 the largest
+        eigenvalue is at most the largest (Bv)_i / v_i (Collatz), and near it for v near the
+        eigenvector."""
+        v = torch.ones(1, 1, self.place.shape[1], self.side, dtype=torch.float64)
+        for _ in range(_ROUNDS):
+            v = self.forward(self.adjoint(v))
+            v = v / v.max() + 1e-6
+        return float((self.forward(self.adjoint(v)) / v).max().sqrt()) * (1 + 1e-9)
+
+    def forward(self, z: Tensor) -> Tensor:
+        shape = self.codomain_shape(tuple(z.shape[1:]))
+        pixels = z.flatten(1)[:, None]
+        found = z.new_zeros(len(z), *shape[1:])
+        for ends, part in zip(self.place, self.share.to(z), strict=True):
+            found.scatter_add_(2, ends.expand(len(z), -1, -1), pixels * part)
+        return found[:, None]
+
+    def adjoint(self, r: Tensor) -> Tensor:
+        shape = self.domain_shape(tuple(r.shape[1:]))
+        views = r[:, 0]
+        found = [
+            (views.gather(2, ends.expand(len(r), -1, -1)) * part).sum(1)
+            for ends, part in zip(self.place, self.share.to(r), strict=True)
+        ]
+        return (found[0] + found[1]).view(len(r), *shape)
+
+    def codomain_shape(self, shape: Shape) -> Shape:
+        self._check("images", shape, (1, self.side, self.side))
+        return (1, self.place.shape[1], self.side)
+
+    def domain_shape(self, shape: Shape) -> Shape:
+        self._check("views", shape, (1, self.place.shape[1], self.side))
+        return (1, self.side, self.side)
+
+    def _check(self, what: str, shape: Shape, expected: Shape) -> None:
+        if tuple(shape) != expected:
+            raise ShapeError(
+                f"This beam is for {what} of {expected}, not {tuple(shape)}.",
+                "Make one for that side and those angles.",
+            )
+
+    def norm(self) -> float:
+        return 1.0
+
+    def extra_repr(self) -> str:
+        return f"side={self.side}, angles={self.place.shape[1]}"
 
 
 class HasAdjoint(Protocol):

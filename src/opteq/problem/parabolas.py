@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from opteq.states import per_sample_sum
+from opteq.states import expand, per_sample_sum
 
 Products = tuple[Tensor, Tensor, Tensor]
 
@@ -29,6 +30,12 @@ class Term(ABC):
         <b, b> for each sample."""
         return products(weight, a, b)
 
+    def moved(
+        self, t: Tensor, a: Tensor, b: Tensor, first: Tensor, second: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """t + m and m = first a + second b, by one number per sample each."""
+        return moved(t, a, b, first, second)
+
     @abstractmethod
     def select(self, index: Tensor) -> Term:
         """The same for some of the samples."""
@@ -48,8 +55,17 @@ class Energy:
 def products(weight: Tensor | float, a: Tensor, b: Tensor) -> Products:
     """The sums of weight a^2, weight a b and weight b^2 for each sample."""
     weighted = weight * a
-    return (
-        per_sample_sum(weighted * a),
-        per_sample_sum(weighted * b),
-        per_sample_sum(weight * b * b),
-    )
+    return (_sum(weighted * a), _sum(weighted * b), _sum(weight * b * b))
+
+
+def moved(t: Tensor, a: Tensor, b: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """t + m and m = first a + second b, by one number per sample each."""
+    m = expand(first.to(t), t) * a + expand(second.to(t), t) * b
+    return t + m, m
+
+
+def _sum(x: Tensor) -> Tensor:
+    """The sum for each sample, in the order in which the numbers lie: any other is slow."""
+    if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        x = x.permute(0, 2, 3, 1)
+    return per_sample_sum(x)

@@ -6,13 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from opteq.equilibrium.base import BoundMap
 from opteq.equilibrium.splitting import Splitting
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve.anderson import Anderson
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.layout import FlatMap
+from opteq.solve.memory_gradient import MemoryGradient, energy_of
 from opteq.solve.picard import Picard
+from opteq.solve.quadratic import ConjugateGradients
 from opteq.solve.solver import Method, Solver
 
 # With this many evaluations or fewer, Anderson has nothing to gain.
@@ -26,6 +29,8 @@ class Auto(Solver):
     promises the tolerance within three evaluations, Anderson where the map contracts more slowly or
     nothing is known, accelerated forward-backward steps where the map does not contract but its
     prox is known separately (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
+    Of problems without a penalty, conjugate gradients take those that are quadratic and do not
+    contract, and memory gradient steps those that lie below parabolas, such as image priors.
 
     >>> from opteq.problem.curvature import Curvature
     >>> type(Auto(tol=1e-3).choose(Curvature(-0.03, 0.03))).__name__
@@ -52,10 +57,13 @@ class Auto(Solver):
         bound = map.bound
         if bound is None:
             return Anderson(tol=self.tol).method(map)
-        splitting = isinstance(bound, Splitting) and math.isfinite(
-            largest(bound.curvature().smoothness)
-        )
-        return self.choose(bound.curvature(), splitting=splitting).method(map)
+        curvature = bound.curvature()
+        if largest(curvature.contraction) >= 1 and isinstance(bound, BoundMap) and bound.affine:
+            return ConjugateGradients(**self.shared()).method(map)
+        if energy_of(bound) is not None:
+            return MemoryGradient(**self.shared()).method(map)
+        splitting = isinstance(bound, Splitting) and math.isfinite(largest(curvature.smoothness))
+        return self.choose(curvature, splitting=splitting).method(map)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.contraction) < 1 or largest(curvature.high) < 1

@@ -12,7 +12,7 @@ from opteq.equilibrium.proximal import BoundProximal
 from opteq.errors import OptionError
 from opteq.options import strict_options
 from opteq.problem.curvature import Curvature, largest
-from opteq.problem.parabolas import Energy, Products, Term, products
+from opteq.problem.parabolas import Energy, Products, Term, moved, products
 from opteq.solve.layout import FlatMap
 from opteq.solve.solver import Method, Solver
 
@@ -37,24 +37,26 @@ class MemoryGradient(Solver):
     max_steps: int = 500
 
     def method(self, map: FlatMap) -> Method:
-        return _MemoryGradient(map, _energy_of(map.bound), self.tol)
+        energy = energy_of(map.bound)
+        if energy is None:
+            raise OptionError(
+                "MemoryGradient solves problems without a penalty whose similarity lies below "
+                "parabolas, and this map is not known to be one.",
+                "Use Problem(penalty=Free(), similarity=Measurement(H) + Ridge(W, psi)); for other "
+                "problems Nesterov() or ForwardBackward().",
+            )
+        return _MemoryGradient(map, energy, self.tol)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.high) < 1
 
 
-def _energy_of(bound: object) -> Energy:
-    energy = None
+def energy_of(bound: object) -> Energy | None:
+    """The energy of a problem as terms below parabolas; None where it is not known to be such a
+    sum."""
     if isinstance(bound, BoundProximal) and bound.problem.penalty.vanishes:
-        energy = bound.problem.similarity.energy()
-    if energy is None:
-        raise OptionError(
-            "MemoryGradient solves problems without a penalty whose similarity lies below "
-            "parabolas, and this map is not known to be one.",
-            "Use Problem(penalty=Free(), similarity=Measurement(H) + Ridge(W, psi)); for other "
-            "problems Nesterov() or ForwardBackward().",
-        )
-    return energy
+        return bound.problem.similarity.energy()
+    return None
 
 
 class _MemoryGradient(Method):
@@ -102,16 +104,17 @@ class _MemoryGradient(Method):
         if self.direction is None:
             self.direction, self.moves = torch.zeros_like(gap), [torch.zeros_like(p) for p in pulls]
         a, b, c = self._products(gap, pulls)
-        ahead = _dot(gap, gap), _dot(gap, self.direction)
-        first, second = _least((a, b, c), ahead)
-        self.direction = _combined(first, gap, second, self.direction)
-        self.moves = [
-            _combined(first, pull, second, move)
-            for pull, move in zip(pulls, self.moves, strict=True)
+        first, second = _least((a, b, c), (_dot(gap, gap), _dot(gap, self.direction)))
+        ahead = [
+            term.moved(t, pull, move, first, second)
+            for term, t, pull, move in zip(
+                self.terms, self.responses, pulls, self.moves, strict=True
+            )
         ]
-        self.responses = [t + move for t, move in zip(self.responses, self.moves, strict=True)]
+        self.responses, self.moves = [t for t, _ in ahead], [move for _, move in ahead]
         self.steps += 1
-        return z + self.direction
+        z, self.direction = moved(z, gap, self.direction, first, second)
+        return z
 
     def _products(self, gap: Tensor, pulls: list[Tensor]) -> Products:
         """Gradient and last movement in the metric of the parabola."""
@@ -152,8 +155,3 @@ def _least(curved: Products, ahead: tuple[Tensor, Tensor]) -> tuple[Tensor, Tens
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(1)
-
-
-def _combined(first: Tensor, a: Tensor, second: Tensor, b: Tensor) -> Tensor:
-    shape = (-1, *[1] * (a.ndim - 1))
-    return torch.addcmul(second.to(b).view(shape) * b, first.to(a).view(shape), a)

@@ -120,6 +120,7 @@ class RestorationTally(Sums):
     """Restored images against true ones."""
 
     psnr: float = 0.0
+    ssim: float = 0.0
     noisy: float = 0.0
     """The PSNR of the measurements, where they have the size of the images."""
     loss: float = 0.0
@@ -129,6 +130,7 @@ class RestorationTally(Sums):
     def see(self, restored: Tensor, truth: Tensor, y: Tensor, solutions: list[Solution]) -> None:
         """Take in a batch."""
         self.psnr += float(psnr(restored, truth).sum())
+        self.ssim += float(ssim(restored, truth).sum())
         self.noisy += float(psnr(y, truth).sum()) if y.shape == truth.shape else 0.0
         self.loss += float((restored - truth).square().flatten(1).mean(1).sum())
         self.images += len(truth)
@@ -136,20 +138,22 @@ class RestorationTally(Sums):
 
     def figures(self) -> dict[str, Any]:
         count = max(1, self.images)
-        found = {"psnr": self.psnr / count, "loss": self.loss / count, "images": self.images}
+        found: dict[str, Any] = {"psnr": self.psnr / count, "ssim": self.ssim / count}
+        found |= {"loss": self.loss / count, "images": self.images}
         if self.noisy:
             found["noisy_psnr"] = self.noisy / count
         return found | self.solving.figures()
 
     def numbers(self) -> Tensor:
-        row = [self.psnr, self.noisy, self.loss, self.images, *self.solving.numbers()]
+        row = [self.psnr, self.ssim, self.noisy, self.loss, self.images]
+        row += self.solving.numbers()
         return torch.tensor(row, dtype=torch.float64)
 
     @classmethod
     def from_numbers(cls, numbers: Tensor, failures: Counter[str]) -> RestorationTally:
         row = numbers.tolist()
-        solving = SolveSums.from_numbers(row[4:], failures)
-        return cls(psnr=row[0], noisy=row[1], loss=row[2], images=int(row[3]), solving=solving)
+        solving = SolveSums.from_numbers(row[5:], failures)
+        return cls(*row[:4], images=int(row[4]), solving=solving)
 
 
 def psnr(image: Tensor, truth: Tensor) -> Tensor:
@@ -157,6 +161,28 @@ def psnr(image: Tensor, truth: Tensor) -> Tensor:
     that are not finite."""
     error = (image.double().clamp(0, 1) - truth.double()).square().flatten(1).mean(1)
     return -10 * error.clamp(min=1e-12).log10()
+
+
+def ssim(image: Tensor, truth: Tensor) -> Tensor:
+    """The structural similarity of each image (Wang et al. 2004): means, variances and covariance
+    under a Gaussian of 1.5 pixels, over all places where its 11x11 window lies inside; smaller
+    images get a smaller window."""
+    a, b = image.double().clamp(0, 1), truth.double()
+    side = min(11, *(n - (n + 1) % 2 for n in a.shape[-2:]))
+    place = torch.arange(side, dtype=a.dtype, device=a.device) - side // 2
+    line = torch.exp(-place.square() / (2 * 1.5**2))
+    line = line / line.sum()
+
+    def mean(x: Tensor) -> Tensor:
+        x = functional.conv2d(x.reshape(-1, 1, *x.shape[-2:]), line.view(1, 1, -1, 1))
+        return functional.conv2d(x, line.view(1, 1, 1, -1))
+
+    mean_a, mean_b = mean(a), mean(b)
+    var_a, var_b = mean(a * a) - mean_a**2, mean(b * b) - mean_b**2
+    shared = mean(a * b) - mean_a * mean_b
+    light = (2 * mean_a * mean_b + 0.01**2) / (mean_a**2 + mean_b**2 + 0.01**2)
+    structure = (2 * shared + 0.03**2) / (var_a + var_b + 0.03**2)
+    return (light * structure).reshape(len(a), -1).mean(1)
 
 
 @torch.no_grad()

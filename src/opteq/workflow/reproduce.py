@@ -14,7 +14,7 @@ from opteq.training.progress import Progress, new_console, progress_for
 from opteq.workflow.train import RUNS
 
 # Test images of a rehearsal.
-_FEW = 4
+_FEW = 2
 
 
 def reproduce(
