@@ -12,6 +12,7 @@ from torch import Tensor
 from opteq.kernels import (
     Conductance,
     Gaussian,
+    GraphConductance,
     Linear,
     Measurement,
     PatchGaussian,
@@ -224,6 +225,9 @@ SIMILARITIES = {
         lambda: Measurement() + _ridge(Spline(1.5, 0.8, extent=2.0)), (3, 4, 4)
     ),
     "conductance": SimilarityCase(lambda: Conductance(leak=0.1), (4, 3, 4)),
+    "conductance of a graph": SimilarityCase(
+        lambda: GraphConductance(torch.tensor([[0, 1, 3, 0], [2, 2, 1, 3]]), 5, 2, leak=0.1), (19,)
+    ),
     "linear": SimilarityCase(lambda: Linear(_dense()), (8,)),
     "linear conv": SimilarityCase(lambda: Linear(Conv2d(3, 4, norm_bound=0.9)), (3, 4, 4)),
     "polynomial": SimilarityCase(lambda: Polynomial(_dense(0.7)), (8,), 0.3),

@@ -1,6 +1,6 @@
 """Kernels: the similarities of the papers in closed form, and those of images from measurements."""
 
-from opteq.kernels.conductance import Conductance
+from opteq.kernels.conductance import Conductance, GraphConductance
 from opteq.kernels.gaussian import GammaRule, Gaussian, PatchGaussian
 from opteq.kernels.inner_product import Linear, Polynomial, Sigmoid
 from opteq.kernels.measurement import Measurement
@@ -10,6 +10,7 @@ __all__ = [
     "Conductance",
     "GammaRule",
     "Gaussian",
+    "GraphConductance",
     "Linear",
     "Measurement",
     "PatchGaussian",
