@@ -5,7 +5,8 @@ import torch
 
 import opteq
 from opteq.errors import OpteqError, OptionError, ShapeError
-from opteq.models.restorer import NoiseScales, Restorer
+from opteq.models.restorer import NoiseScales, Restorer, first_guess, gaussian_blur, reflected
+from opteq.operators import AveragePool, FourierSample, Mask
 
 
 def restorer(**options) -> Restorer:
@@ -80,3 +81,52 @@ def test_what_makes_no_sense_is_refused():
     for bad in ({"levels": (5.0,)}, {"levels": (5.0, 5.0)}, {"in_channels": 3}, {"kind": "cubic"}):
         with pytest.raises(OpteqError):
             restorer(**bad)
+
+
+@pytest.mark.parametrize(("border", "side"), [(0, 8), (2, 7), (2, 12), (5, 8)])
+def test_the_certificate_counts_the_continuation_at_the_borders(border, side):
+    """Against a dense Jacobian of the whole model, and of the continuation alone."""
+    model = restorer(kind="convex", mu=5.0, border=border, filters=4, **EXACT).double().eval()
+    model.image_shape = (1, side, side)
+    around = torch.autograd.functional.jacobian(
+        lambda y: reflected(y, border)[0], torch.rand(1, 1, side, side, dtype=torch.float64)
+    )
+    stretch = torch.linalg.matrix_norm(around.reshape(-1, side * side), 2)
+    assert stretch <= model.border_stretch(model.image_shape) + 1e-9
+    assert model.border_stretch(model.image_shape) <= 3
+    certificate = opteq.certificate(model)
+    assert certificate.lipschitz == model.border_stretch(model.image_shape)  # convex: 1 otherwise
+    whole = torch.autograd.functional.jacobian(
+        lambda y: model(y, 0.1), torch.rand(1, 1, side, side, dtype=torch.float64)
+    )
+    assert torch.linalg.matrix_norm(whole.reshape(side * side, -1), 2) <= certificate.lipschitz
+
+
+def test_a_subclass_that_does_more_is_not_certified():
+    class Brighter(Restorer):
+        def run(self, x, noise=None):
+            return super().run(10 * x, noise)
+
+    model = restorer(kind="convex")
+    model.__class__ = Brighter
+    assert opteq.certificate(model).lipschitz == float("inf")
+
+
+@pytest.mark.parametrize(
+    "H",
+    [
+        Mask(torch.arange(400).view(20, 20) % 3 == 0),
+        AveragePool(2),
+        gaussian_blur(1.0),
+        FourierSample((torch.arange(400).view(20, 20) % 4 == 0).float()),
+    ],
+)
+def test_the_first_guess_is_as_bright_as_the_image_and_fits_what_was_measured(H):
+    flat = torch.full((2, 1, 20, 20), 0.7)
+    guess = first_guess(H, H(flat))
+    torch.testing.assert_close(guess[..., 3:-3, 3:-3], flat[..., 3:-3, 3:-3], rtol=0, atol=0.02)
+    torch.manual_seed(0)
+    x = torch.rand(2, 1, 20, 20)
+    fit, back = (H(first_guess(H, H(x))) - H(x)).norm(), (H(H.adjoint(H(x))) - H(x)).norm()
+    assert fit <= back + 1e-6
+    assert first_guess(H, H(x)[:0]).shape == (0, 1, 20, 20)

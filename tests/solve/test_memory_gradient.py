@@ -10,6 +10,7 @@ from opteq.operators import AveragePool, Conv2d, Dense, FourierSample, Mask
 from opteq.penalties import Box, Free
 from opteq.potentials import Huber, MinimaxConcave, Potential, Quadratic, Spline, Welsch
 from opteq.problem import Problem
+from opteq.problem.parabolas import products
 from opteq.solve import MemoryGradient, Nesterov
 
 POTENTIALS = {
@@ -130,3 +131,17 @@ def test_problems_without_parabolas_are_refused(problem):
     layer = opteq.Equilibrium(problem(), solver=MemoryGradient(), allow_uncertified=True)
     with pytest.raises(OptionError, match="Nesterov"):
         layer.solve(torch.rand(2, 3))
+
+
+def test_products_do_not_depend_on_how_numbers_lie():
+    torch.manual_seed(0)
+    parts = [torch.randn(2, 6, 5, 7, dtype=torch.float64) for _ in range(3)]
+    expected = [(parts[0] * a * b).sum((1, 2, 3)) for a, b in _pairs(parts[1], parts[2])]
+    for lie in (torch.contiguous_format, torch.channels_last):
+        found = products(*(part.contiguous(memory_format=lie) for part in parts))
+        for got, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(got, right)
+
+
+def _pairs(a, b):
+    return (a, a), (a, b), (b, b)

@@ -13,7 +13,7 @@ from opteq.cli.app import app
 from opteq.errors import OptionError, RecipeError
 from opteq.models.restorer import Restorer
 from opteq.training.recipe_files import load_recipe
-from opteq.training.tally import RestorationTally, psnr
+from opteq.training.tally import RestorationTally, psnr, ssim
 
 CHANGES: dict[str, Any] = {
     "model": {"options": {"filters": 8, "side": 5, "compile": False}},
@@ -129,11 +129,24 @@ def test_at_the_command_line(run, home, tmp_path):
 
 
 def test_sums_add_up_over_processes():
-    a = RestorationTally(psnr=30.0, noisy=20.0, loss=0.1, images=2)
-    b = RestorationTally(psnr=10.0, noisy=5.0, loss=0.2, images=1)
+    a = RestorationTally(psnr=30.0, ssim=1.5, noisy=20.0, loss=0.1, images=2)
+    b = RestorationTally(psnr=10.0, ssim=0.3, noisy=5.0, loss=0.2, images=1)
     both = RestorationTally.from_numbers(a.numbers() + b.numbers(), a.failures)
     figures = both.figures()
     assert figures["psnr"] == pytest.approx(40 / 3)
     assert figures["noisy_psnr"] == pytest.approx(25 / 3)
     assert figures["loss"] == pytest.approx(0.1)
     assert figures["images"] == 3
+
+
+@pytest.mark.parametrize("size", [(40, 52), (11, 30)])
+def test_structural_similarity_is_kornias(size):
+    from kornia.metrics import ssim as theirs
+
+    torch.manual_seed(0)
+    x = torch.rand(3, 1, *size, dtype=torch.float64)
+    y = (x + 0.2 * torch.randn_like(x)).clamp(0, 1)
+    expected = theirs(y, x, 11, padding="valid").flatten(1).mean(1)
+    torch.testing.assert_close(ssim(y, x), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(ssim(x, x), torch.ones(3, dtype=torch.float64))
+    assert bool(ssim(x[..., :6, :4], x[..., :6, :4]).isfinite().all())  # smaller than the window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from opteq.context import eval_mode
 from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
 from opteq.models.network import Network
-from opteq.models.restorer import LEVEL, Restorer, reflected
+from opteq.models.restorer import LEVEL, Restorer, first_guess, reflected
 from opteq.operators import Identity, LinearOperator
 from opteq.operators.base import fits
 from opteq.options import positive
@@ -20,6 +20,8 @@ from opteq.solve import Solution
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
 # loses something, and at least: what served best on photographs kept apart from tests.
 _MORE, _LEAST = 1.0, 5 * LEVEL
+# What operators that lose much may take.
+_MOST_STEPS = 2000
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ def restore_images(
             solution = layer.solve(wide, wide)
             image = _tensor(solution)[cut]
         else:
-            solution = layer.solve(grey, operator.adjoint(grey))
+            if layer.solver.max_steps < _MOST_STEPS:
+                layer.solver = replace(layer.solver, max_steps=_MOST_STEPS)
+            solution = layer.solve(grey, first_guess(operator, grey))
             image = _tensor(solution)
     channels = 1 if grey is y else y.shape[1]
     return Restored(image.clamp(0, 1).reshape(len(y), channels, *image.shape[2:]), solution)

@@ -24,7 +24,8 @@ from opteq.solve import ConjugateGradients, Solver
 
 # The conductance that holds a marked pixel at its class; wires have 1 at the most.
 _HOLD = 1e3
-_NOTHING = -15.0
+# Logarithms of leaks: none, that of a guess at the start, and the largest.
+_NOTHING, _FAINT, _LOUD = -15.0, -4.0, 3.0
 UNMARKED = 255
 """Stands where no class is marked, as in label maps."""
 
@@ -34,7 +35,11 @@ class Seeded(Network):
     Pixels marked with class k are held at 1 in the k-th potential and at 0 in the others; the
     potentials of every other pixel are the chances that a random walker from there meets a mark of
     that class first (Grady 2006). With colours as embedding this is the random walker of the
-    literature, of which one number is learned; with a network beside them, the wires are learned.
+    literature, of which one number is learned.
+
+    With a network beside the colours, the wires are learned, and so is a guess at each pixel's
+    class: a leak c_i through which the walker may leave, into class k with chance p_ik. Marks and
+    guesses then meet where the wires lead, and chances still add up to 1.
     """
 
     def __init__(self, features: nn.Module | None, layer: Equilibrium, classes: int, beta: float):
@@ -62,22 +67,40 @@ class Seeded(Network):
         return self.run(x, seeds).logits
 
     def compute(self, x: Tensor) -> Output:
-        embedded = self._embedded(x).double()
+        embedded, sources, leaks = self._laid(x)
         right = -(embedded[..., 1:] - embedded[..., :-1]).square().sum(1, keepdim=True)
         down = -(embedded[..., 1:, :] - embedded[..., :-1, :]).square().sum(1, keepdim=True)
         wires = [functional.pad(right, (0, 1)), functional.pad(down, (0, 0, 0, 1))]
         marked = self._seeds != UNMARKED
-        leaks = torch.where(marked, math.log(_HOLD), _NOTHING)[:, None].to(embedded)
         known = functional.one_hot(torch.where(marked, self._seeds, 0), self.classes)
-        sources = _HOLD * (known * marked[..., None]).movedim(-1, 1).to(embedded)
+        held = _HOLD * known.movedim(-1, 1).to(embedded)
+        sources = torch.where(marked[:, None], held, sources)
+        leaks = torch.where(marked[:, None], math.log(_HOLD), leaks)
         solution = self.layer.solve(torch.cat([sources, *wires, leaks], 1))
         bound = cast(BoundConductance, cast(BoundProximal, solution.map).problem.similarity)
         chances = bound.potentials(cast(Tensor, solution.state))
         return Output(chances.clamp(min=1e-6).log().to(x.dtype), [solution])
 
-    def _embedded(self, x: Tensor) -> Tensor:
+    def _laid(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Embedding, sources and logarithms of leaks, by the image alone."""
         colours = (x * self.pixel_std + self.pixel_mean) * (self.log_beta / 2).exp()
-        return colours if self.features is None else torch.cat([colours, self.features(x)], 1)
+        if self.features is None:
+            nothing = x.new_full((len(x), 1, *x.shape[2:]), _NOTHING).double()
+            return colours.double(), nothing.new_zeros(()), nothing
+        found = self.features(torch.cat([x, _places(x)], 1)).double()
+        embedding, guess, leaks = found.split(
+            [found.shape[1] - self.classes - 1, self.classes, 1], 1
+        )
+        leaks = (leaks + _FAINT).clamp(_NOTHING, _LOUD)
+        sources = leaks.exp() * guess.softmax(1)
+        return torch.cat([colours.double(), embedding], 1), sources, leaks
+
+
+def _places(x: Tensor) -> Tensor:
+    """Row and column of each pixel, from -1 to 1."""
+    rows, columns = (torch.linspace(-1, 1, n, device=x.device, dtype=x.dtype) for n in x.shape[2:])
+    grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
+    return grid.expand(len(x), -1, -1, -1)
 
 
 def seeded(
@@ -94,20 +117,21 @@ def seeded(
     gradient: GradientRule | None = None,
 ) -> Seeded:
     """Segmentation from marked pixels. With `learned`, four convolutions with growing reach add an
-    `embedding` to the colours; without, `beta`, the weight of colours, is all that is learned."""
+    `embedding` to the colours, and guesses at classes; without, `beta`, the weight of colours, is
+    all that is learned."""
     one_of("task", task, ("seeded",))
     positive("beta", beta)
     features = None
     if learned:
         whole("channels", channels, least=1)
         layers: list[nn.Module] = []
-        for width, reach in ((in_channels, 1), (channels, 1), (channels, 2)):
+        for width, reach in ((in_channels + 2, 1), (channels, 2), (channels, 4)):
             layers += [
                 nn.Conv2d(width, channels, 3, padding=reach, dilation=reach, bias=False),
                 nn.BatchNorm2d(channels),
                 nn.ReLU(),
             ]
-        layers.append(nn.Conv2d(channels, embedding, 1))
+        layers.append(nn.Conv2d(channels, embedding + classes + 1, 1))
         features = nn.Sequential(*layers)
     gradient = Implicit(tol=1e-4, max_steps=500) if gradient is None else gradient
     solver = gradient.solver_or(solver, ConjugateGradients(tol=1e-5, max_steps=2000))

@@ -17,6 +17,7 @@ from opteq.layer import Equilibrium, equilibria
 from opteq.models.bodies import Body, Parallel, Single
 from opteq.models.heads import BoundedHead, PooledHead
 from opteq.models.network import Classifier, Network
+from opteq.models.restorer import Restorer
 from opteq.operators.base import Shape
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.states import State, as_tuple
@@ -60,7 +61,10 @@ def certificate(
     with eval_mode(model_or_layer):
         if isinstance(model_or_layer, Equilibrium):
             return _of_layer(model_or_layer, input_shape)
-        return _of_model(model_or_layer, input_shape or model_or_layer.image_shape or None)
+        shape = input_shape or model_or_layer.image_shape or None
+        if isinstance(model_or_layer, Restorer) and unaltered(model_or_layer, Restorer):
+            return _of_restorer(model_or_layer, shape)
+        return _of_model(model_or_layer, shape)
 
 
 def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
@@ -92,6 +96,25 @@ def _of_layer(layer: Equilibrium, input_shape: Shape | None) -> Certificate:
     claims += rate_claims(layer, found)
     claims += _premises([layer], [found])
     return Certificate(found.contraction, found.unique, found.lipschitz, tuple(claims))
+
+
+def _of_restorer(model: Restorer, image_shape: Shape | None) -> Certificate:
+    """That of its layer, which is the same at every noise level, and what the model does around
+    it."""
+    found = _of_layer(model.at(model.usual_noise), None)
+    around = model.border_stretch(image_shape)
+    lipschitz = around * found.lipschitz
+    claims = [
+        Claim("reflection at the borders, Lipschitz", around, "", True, "copies of each pixel"),
+        Claim(
+            "measurements to image, Lipschitz",
+            lipschitz,
+            "every noise level; both factors are bounded",
+            math.isfinite(lipschitz),
+            "product of the two",
+        ),
+    ]
+    return Certificate(found.contraction, found.unique, lipschitz, (*found.claims, *claims))
 
 
 def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Claim]:

@@ -61,6 +61,11 @@ def _denoiser(model: Restorer, run: Trained) -> Values:
     values["moves"] = float(found.lipschitz)
     solver = _solving(model.layer)
     model.layer.gradient, model.layer.solver = solver.gradient, solver.solver
+    return values | _other_measurements(model, run)
+
+
+def _other_measurements(model: Restorer, run: Trained) -> Values:
+    values: Values = {}
     images = _images(run.data.test, min(_TESTED, run.limit or _TESTED))
     others = _parts(run.data.train)
     for problem in INVERSE_PROBLEMS:
@@ -68,6 +73,7 @@ def _denoiser(model: Restorer, run: Trained) -> Values:
         got = outcome(model, problem, images, choice)
         values[f"psnr_{problem.key}"] = got.psnr
         values[f"steps_{problem.key}"] = got.steps
+        values[f"unconverged_{problem.key}"] = 1 - got.converged
     return values
 
 
