@@ -107,3 +107,19 @@ def test_images_without_marks_have_an_answer_and_wrong_marks_are_refused():
     assert bool(logits.isfinite().all())
     with pytest.raises(ShapeError, match="marks"):
         model(x, labels[:, 1:])
+
+
+def test_guesses_leave_chances_that_add_up():
+    """However loud the network is; and without any mark the guesses alone decide."""
+    x, labels = scene()
+    model = model_of("seeded_wires", classes=3, channels=6)
+    assert model.features is not None
+    with torch.no_grad():
+        for parameter in model.features.parameters():
+            parameter.add_(torch.randn_like(parameter))
+        for marks in (marked(labels, 3, at_random=False), torch.full_like(labels, VOID)):
+            chances = model(x, marks).double().exp()
+            torch.testing.assert_close(
+                chances.sum(1), torch.ones(2, 18, 22, dtype=torch.float64), rtol=0, atol=2e-3
+            )
+            assert float(chances.min()) >= 0

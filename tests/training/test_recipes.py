@@ -54,7 +54,8 @@ def test_dumped_recipes_are_the_same(tmp_path):
         ("data.validation=1.5", "less than 1"),
         ("seed=-1", "seed"),
         ("train.schedule.name=step", "milestones"),
-        ("train.schedule.milestones=[3]", "name: step"),
+        ("train.schedule={name: poly, milestones: [3]}", "name: step"),
+        ("train.schedule={name: cosine, milestones: [3, 2]}", "in order"),
         ("train.schedule.warmup_epochs=100", "warm-up"),
         ("train.solve.final_tolerance=1e-3", "tolerance"),
         ("train.batch_size=[1]", "train.batch_size"),
@@ -102,6 +103,11 @@ def test_learning_rates_follow_their_formulas():
     assert every[45] == pytest.approx(2.0 * 0.7**2)
     cosine = rates(ScheduleSettings(name="cosine"))
     assert cosine[25] == pytest.approx(1 + math.cos(math.pi / 4))
+    again = rates(ScheduleSettings(name="cosine", milestones=(6, 8), factor=0.5, warmup_epochs=1))
+    assert again[10:60] == rates(ScheduleSettings(name="cosine", warmup_epochs=1), steps=60)[10:]
+    assert [again[60], again[70]] == pytest.approx([1.0, 0.5])
+    assert again[80] == pytest.approx(0.5)
+    assert again[99] < 0.02
     poly = rates(ScheduleSettings(name="poly", power=0.9))
     assert poly[40] == pytest.approx(2 * 0.6**0.9)
     warm = rates(ScheduleSettings(name="constant", warmup_epochs=1))

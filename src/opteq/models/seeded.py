@@ -24,8 +24,8 @@ from opteq.solve import ConjugateGradients, Solver
 
 # The conductance that holds a marked pixel at its class; wires have 1 at the most.
 _HOLD = 1e3
-# Logarithms of leaks: none, that of a guess at the start, and the largest.
-_NOTHING, _FAINT, _LOUD = -15.0, -4.0, 3.0
+# Logarithms of leaks: none; the least for a guess, that at the start, and the largest.
+_NOTHING, _FAINTEST, _FAINT, _LOUD = -15.0, -8.0, -4.0, 3.0
 UNMARKED = 255
 """Stands where no class is marked, as in label maps."""
 
@@ -91,7 +91,7 @@ class Seeded(Network):
         embedding, guess, leaks = found.split(
             [found.shape[1] - self.classes - 1, self.classes, 1], 1
         )
-        leaks = (leaks + _FAINT).clamp(_NOTHING, _LOUD)
+        leaks = (leaks + _FAINT).clamp(_FAINTEST, _LOUD)
         sources = leaks.exp() * guess.softmax(1)
         return torch.cat([colours.double(), embedding], 1), sources, leaks
 

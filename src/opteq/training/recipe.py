@@ -34,7 +34,9 @@ class OptimizerSettings(Settings):
 
 class ScheduleSettings(Settings):
     """How the learning rate changes: step (times `factor` at `milestones`, or every `every`
-    epochs), cosine to zero, or poly, (1 - progress)^power. All may warm up linearly."""
+    epochs), cosine to zero, or poly, (1 - progress)^power. All may warm up linearly. With
+    `milestones` cosine reaches zero at each of them, and starts again at `factor` times its last
+    start (Loshchilov & Hutter 2017)."""
 
     name: Literal["constant", "step", "cosine", "poly"] = "constant"
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = ()

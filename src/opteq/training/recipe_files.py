@@ -198,12 +198,15 @@ def _check(recipe: Recipe) -> None:
     schedule, train = recipe.train.schedule, recipe.train
     if schedule.name == "step" and not schedule.milestones and schedule.every is None:
         _refuse(recipe, "train.schedule=step has no milestones", "Give milestones or every.")
-    if schedule.name != "step" and (schedule.milestones or schedule.every):
+    useless = schedule.milestones and schedule.name not in ("step", "cosine")
+    if useless or (schedule.every and schedule.name != "step"):
         _refuse(
             recipe,
             f"train.schedule has milestones but is {schedule.name!r}",
-            "Give name: step, or leave them out.",
+            "Give name: step or cosine, or leave them out.",
         )
+    if list(schedule.milestones) != sorted(set(schedule.milestones)):
+        _refuse(recipe, "train.schedule.milestones do not rise", "Give each once, in order.")
     if schedule.warmup_epochs and schedule.warmup_epochs >= train.epochs:
         _refuse(
             recipe,

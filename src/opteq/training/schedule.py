@@ -31,12 +31,23 @@ def _factor(
         if settings.every is not None:
             drops += epoch // settings.every
         return settings.factor**drops
-    progress = (step - warmup) / max(1, total_steps - warmup)
     if settings.name == "cosine":
-        return (1 + math.cos(math.pi * min(1.0, progress))) / 2
+        return _cosine(settings, step, steps_per_epoch, total_steps, warmup)
+    progress = (step - warmup) / max(1, total_steps - warmup)
     if settings.name == "poly":
         return (1 - min(1.0, progress)) ** settings.power
     return 1.0
+
+
+def _cosine(
+    settings: ScheduleSettings, step: int, steps_per_epoch: int, total_steps: int, warmup: int
+) -> float:
+    """Down to 0 between each two of the start, the milestones and the end."""
+    ends = [warmup, *(m * steps_per_epoch for m in settings.milestones), max(total_steps, step + 1)]
+    restarts = sum(step >= end for end in ends[1:-1])
+    first, last = ends[restarts : restarts + 2]
+    progress = (step - first) / max(1, last - first)
+    return settings.factor**restarts * (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
 def tolerance(settings: SolveSettings, step: int, total_steps: int) -> float | None:
