@@ -42,6 +42,28 @@ def test_it_is_the_random_walker_of_the_literature():
     assert (chances.argmax(0) == expected.argmax(0)).mean() > 0.99
 
 
+def test_it_is_the_random_walker_of_scikit_image():
+    """Whose weights have another unit, and whose marks are held exactly."""
+    from skimage.segmentation import random_walker
+
+    x, labels = scene()
+    marks = marked(labels, 3, at_random=False)
+    image = x[0].double().permute(1, 2, 0).numpy()
+    beta = 40.0
+    theirs = random_walker(
+        image,
+        np.where(marks[0].numpy() == VOID, 0, marks[0].numpy() + 1),
+        beta=beta * 10 * image.std() * 3**0.5,
+        mode="bf",
+        channel_axis=-1,
+        return_full_prob=True,
+    )
+    model = model_of(classes=3, beta=beta, solver={"name": "conjugate_gradients", "tol": 1e-10})
+    with torch.no_grad():
+        ours = model(x, marks).exp()[0].double().numpy()
+    assert np.abs(ours - theirs).max() < 0.01
+
+
 def _walk(image, seeds, classes, beta):
     height, width, _ = image.shape
     index = np.arange(height * width).reshape(height, width)
