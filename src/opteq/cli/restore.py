@@ -22,7 +22,11 @@ def restore(
         ),
     ] = None,
     blur: Annotated[
-        float | None, typer.Option(help="The width of a Gaussian blur to undo, in pixels.")
+        str | None,
+        typer.Option(
+            help="The width of a Gaussian blur to undo, in pixels, or an image of what became of a "
+            "bright point."
+        ),
     ] = None,
     mask: Annotated[
         Path | None, typer.Option(help="An image that is black where pixels are missing.")
@@ -33,6 +37,10 @@ def restore(
     strength: Annotated[
         float | None, typer.Option(help="How much the prior counts.", min=0)
     ] = None,
+    tile: Annotated[
+        int,
+        typer.Option(help="Restore larger images in parts of this side.", min=64),
+    ] = 768,
     output: Annotated[Path, typer.Option(help="Where restored images are written.")] = Path(
         "restored"
     ),
@@ -42,10 +50,12 @@ def restore(
     from opteq.errors import DataError
     from opteq.workflow.restore import Degradation, restore_files
 
-    degradation = Degradation(noise=noise, blur=blur, mask=mask, enlarge=super_)
+    degradation = Degradation(
+        noise=noise, blur=None if blur is None else _blur(blur), mask=mask, enlarge=super_
+    )
     failed = 0
     for path, answer in restore_files(
-        run, images, degradation, output=output, strength=strength, force=force
+        run, images, degradation, output=output, strength=strength, tile=tile, force=force
     ):
         if isinstance(answer, DataError):
             failed += 1
@@ -54,3 +64,11 @@ def restore(
         typer.echo(f"{path}: {answer}")
     if failed:
         raise typer.Exit(2)
+
+
+def _blur(word: str) -> float | Path:
+    """A width, or the path of an image."""
+    try:
+        return float(word)
+    except ValueError:
+        return Path(word)

@@ -187,13 +187,28 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
         ) from None
 
 
-def _as_bytes(image, path: Path):
-    """An image whose wide grey values are scaled to bytes; Pillow would clip them."""
-    from PIL import Image
+def decode_exactly(path: Path) -> tuple[Tensor, int]:
+    """An image file as floats in [0, 1], (1 or 3, height, width), and how many bits a pixel had: 16
+    or 8. Colours that agree everywhere are one channel."""
 
+    def read(image):
+        wide = _wide(image, path)
+        if wide is not None:
+            return wide
+        return np.array(image.convert("RGB"))
+
+    array = _opened(path, read)
+    if array.ndim == 2:
+        return torch.from_numpy(array)[None].float(), 16
+    found = torch.from_numpy(array).permute(2, 0, 1).float() / 255
+    return (found[:1] if bool((found == found[:1]).all()) else found), 8
+
+
+def _wide(image, path: Path) -> np.ndarray | None:
+    """Grey values of more than 8 bits, in [0, 1]; None for other images."""
     mode = image.mode
     if mode not in ("I", "F") and not mode.startswith("I;16"):
-        return image
+        return None
     values = np.array(image).astype(np.float64)
     top = 1.0 if mode == "F" else 65535.0
     # "I" holds the 16 bits of a PNG, but in other formats any 32 bits.
@@ -205,7 +220,17 @@ def _as_bytes(image, path: Path):
             "Convert it to 8 bits, so that it is clear what is black and what is white.",
             path=path,
         )
-    return Image.fromarray(np.round(values * (255 / top)).astype(np.uint8), "L")
+    return values / top
+
+
+def _as_bytes(image, path: Path):
+    """An image whose wide grey values are scaled to bytes; Pillow would clip them."""
+    from PIL import Image
+
+    values = _wide(image, path)
+    if values is None:
+        return image
+    return Image.fromarray(np.round(values * 255).astype(np.uint8), "L")
 
 
 def _centre(image, size: int):

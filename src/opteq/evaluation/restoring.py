@@ -10,11 +10,13 @@ from torch import Tensor
 
 from opteq.context import eval_mode
 from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
+from opteq.layer import Equilibrium
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, first_guess, reflected
 from opteq.operators import Identity, LinearOperator
 from opteq.operators.base import fits
 from opteq.options import positive
+from opteq.problem.curvature import largest
 from opteq.solve import Solution
 
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
@@ -31,13 +33,18 @@ class Restored:
     image: Tensor
     """Pixels in [0, 1]."""
     solution: Solution
+    objective: Tensor
+    """G at the solution, one number for each image and channel."""
+    certain: str
+    """What is known about the solution, if it converged."""
 
     def __str__(self) -> str:
         steps = self.solution.steps.float()
         count, height, width = len(self.image), *self.image.shape[-2:]
         bad = int((~self.solution.converged).sum())
-        words = "all converged" if not bad else f"{bad} not converged"
-        return f"{count} images of {height}x{width}, {float(steps.mean()):.0f} steps, {words}"
+        words = self.certain if not bad else f"{bad} not converged"
+        images = "image" if count == 1 else "images"
+        return f"{count} {images} of {height}x{width}, {float(steps.mean()):.0f} steps, {words}"
 
 
 @torch.no_grad()
@@ -70,16 +77,37 @@ def restore_images(
     with eval_mode(model), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         if type(operator) is Identity:
-            wide, cut = reflected(grey, model.border)
-            solution = layer.solve(wide, wide)
+            seen, cut = reflected(grey, model.border)
+            solution = layer.solve(seen, seen)
             image = _tensor(solution)[cut]
         else:
+            seen = grey
             if layer.solver.max_steps < _MOST_STEPS:
                 layer.solver = replace(layer.solver, max_steps=_MOST_STEPS)
             solution = layer.solve(grey, first_guess(operator, grey))
             image = _tensor(solution)
     channels = 1 if grey is y else y.shape[1]
-    return Restored(image.clamp(0, 1).reshape(len(y), channels, *image.shape[2:]), solution)
+    assert layer.problem is not None
+    return Restored(
+        image.clamp(0, 1).reshape(len(y), channels, *image.shape[2:]),
+        solution,
+        layer.problem.objective(_tensor(solution), seen),
+        _certain(layer, solution),
+    )
+
+
+def _certain(layer: Equilibrium, solution: Solution) -> str:
+    """By the curvature of the energy; where it is strongly convex, with modulus m, |T(z) - z| / m
+    bounds the distance to the minimiser."""
+    assert layer.problem is not None
+    modulus = 1 - largest(layer.problem.similarity.curvature().high)
+    if modulus <= 0:
+        return "a minimiser of a convex energy" if modulus == 0 else "a stationary point"
+    state = _tensor(solution).flatten(1)
+    if not len(state):
+        return "the one minimiser"
+    off = solution.residual * state.norm(dim=1) / (modulus * state.shape[1] ** 0.5)
+    return f"the one minimiser to {255 * float(off.max()):.1g} grey levels (root mean square)"
 
 
 def _is_grey(y: Tensor, H: LinearOperator) -> bool:

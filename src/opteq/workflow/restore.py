@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional
 
-from opteq.data.dataset import decode
+from opteq.data.dataset import decode, decode_exactly
 from opteq.errors import DataError, OptionError
 from opteq.evaluation.restoring import (
     Restored,
@@ -18,12 +22,17 @@ from opteq.evaluation.restoring import (
     require_restorer,
     restore_images,
 )
+from opteq.evaluation.tiling import Tile, tiles
 from opteq.files import write_atomically
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
-from opteq.operators import AveragePool, LinearOperator, Mask
+from opteq.operators import AveragePool, Conv2d, LinearOperator, Mask
+from opteq.options import whole
 from opteq.training.load import load
 from opteq.workflow.train import Run
+
+# How far the parts of a large image overlap.
+_OVERLAP = 48
 
 
 def restore(
@@ -61,7 +70,8 @@ class Degradation:
 
     noise: float | None = None
     """In grey levels of 255; estimated from each image if None."""
-    blur: float | None = None
+    blur: float | Path | None = None
+    """The width of a Gaussian, or an image of what became of a bright point."""
     mask: Path | None = None
     enlarge: int | None = None
 
@@ -73,21 +83,44 @@ class Degradation:
                 "Compose operators in Python: opteq.restore(model, y, A @ B).",
             )
 
-    def operator(self, y: Tensor) -> LinearOperator | None:
-        """What the image was seen through."""
+    def operator(self, tile: Tile) -> LinearOperator | None:
+        """What a part of an image was seen through."""
         if self.blur is not None:
-            return gaussian_blur(self.blur)
+            return self._blur(tile)
         if self.enlarge is not None:
             return AveragePool(self.enlarge)
         if self.mask is None:
             return None
         seen = decode(self.mask, None, channels=1)[0] >= 128
-        if seen.shape != y.shape[-2:]:
+        if tuple(seen.shape) != tile.whole:
             raise DataError(
-                f"{self.mask} has {tuple(seen.shape)} pixels, the image {tuple(y.shape[-2:])}.",
+                f"{self.mask} has {tuple(seen.shape)} pixels, the image {tile.whole}.",
                 "Give a mask of the image's size.",
             )
-        return Mask(seen)
+        return Mask(seen[tile.rows, tile.columns])
+
+    def _blur(self, tile: Tile) -> LinearOperator:
+        if isinstance(self.blur, Path):
+            H, reach = _kernel(self.blur)
+        else:
+            assert self.blur is not None
+            H, reach = gaussian_blur(self.blur), 4 * math.ceil(self.blur)
+        # Pixels near a cut were lit from beyond it, which nothing here is known of.
+        sure = tile.away_from_cuts(reach)
+        return H if bool(sure.all()) else Mask(sure) @ H
+
+
+def _kernel(path: Path) -> tuple[LinearOperator, int]:
+    """A blur from an image of what became of a bright point, and how far it reaches."""
+    point = decode_exactly(path)[0].mean(0)
+    if not float(point.sum()) > 0:
+        raise DataError(f"{path} is black.", "Give an image of what became of a bright point.")
+    rows, columns = point.shape
+    point = functional.pad(point, (0, 1 - columns % 2, 0, 1 - rows % 2))
+    # A convolution of torch's looks at its kernel the other way round.
+    weight = (point / point.sum()).flip(0, 1)[None, None]
+    half = weight.shape[2] // 2, weight.shape[3] // 2
+    return Conv2d.from_weight(weight, padding=half), max(half)
 
 
 @dataclass(frozen=True)
@@ -97,13 +130,18 @@ class RestoredFile:
     path: Path
     noise: float
     steps: int
+    residual: float
     converged: bool
+    certain: str
     seconds: float
+    tiles: int = 1
 
     def __str__(self) -> str:
         words = f"{self.path}, noise {255 * self.noise:.1f}, {self.steps} steps, "
-        words += f"{self.seconds:.1f} s"
-        return words if self.converged else f"{words}, NOT CONVERGED: use it with care"
+        words += f"residual {self.residual:.0e}, {self.seconds:.1f} s"
+        if self.tiles > 1:
+            words += f", {self.tiles} tiles"
+        return f"{words}, {self.certain if self.converged else 'NOT CONVERGED: use it with care'}"
 
 
 def restore_files(
@@ -113,10 +151,14 @@ def restore_files(
     *,
     output: Path,
     strength: float | None = None,
+    tile: int = 768,
     force: bool = False,
 ) -> Iterator[tuple[Path, RestoredFile | DataError]]:
-    """Restore image files into a folder, under their names, as PNG; colours channel by channel. A
-    file that cannot be restored is answered with its error."""
+    """Restore image files into a folder, under their names, as PNG; colours channel by channel.
+    Images much larger than `tile` are restored in parts of about that side: responses of sixty
+    filters to all of a photograph would fill the memory. A file that cannot be restored is answered
+    with its error."""
+    whole("tile", tile, least=64)
     model = _model(run_or_model)
     paths = [Path(image) for image in images]
     targets = [output / f"{path.stem}.png" for path in paths]
@@ -124,7 +166,7 @@ def restore_files(
     output.mkdir(parents=True, exist_ok=True)
     for path, target in zip(paths, targets, strict=True):
         try:
-            yield path, _restore_file(model, path, target, degradation, strength)
+            yield path, _restore_file(model, path, target, degradation, strength, tile)
         except DataError as error:
             yield path, error
 
@@ -143,39 +185,51 @@ def _refuse_collisions(paths: list[Path], targets: list[Path], *, force: bool) -
 
 
 def _restore_file(
-    model: Restorer, path: Path, target: Path, degradation: Degradation, strength: float | None
+    model: Restorer,
+    path: Path,
+    target: Path,
+    degradation: Degradation,
+    strength: float | None,
+    side: int,
 ) -> RestoredFile:
     begun = time.perf_counter()
-    y = _read(path)
-    H = degradation.operator(y)
+    pixels, bits = decode_exactly(path)
+    y = pixels[None]
     if degradation.noise is None:
         most = float(model.scales.levels[-1])
         noise = min(float(estimated_noise(y).mean()), most)
     else:
         noise = degradation.noise * LEVEL
-    found = restore_images(model, y, H, noise=noise, strength=strength)
-    write_atomically(target, _png(found.image[0]))
+    factor = degradation.enlarge or 1
+    image = torch.empty(len(pixels), *(factor * n for n in pixels.shape[1:]))
+    parts = tiles(pixels.shape[1], pixels.shape[2], side=side // factor, overlap=_OVERLAP)
+    every = []
+    for tile in parts:
+        part = y[..., tile.rows, tile.columns]
+        found = restore_images(
+            model, part, degradation.operator(tile), noise=noise, strength=strength
+        )
+        tile.paste(found.image[0], image, factor)
+        every.append(found)
+    write_atomically(target, _png(image, bits))
     return RestoredFile(
         target,
         noise,
-        int(found.solution.steps.max()),
-        bool(found.solution.converged.all()),
+        max(int(one.solution.steps.max()) for one in every),
+        max(float(one.solution.residual.max()) for one in every),
+        all(bool(one.solution.converged.all()) for one in every),
+        every[0].certain,
         time.perf_counter() - begun,
+        len(every),
     )
 
 
-def _read(path: Path) -> Tensor:
-    """(1, 1 or 3, height, width) in [0, 1]: grey where all channels agree."""
-    image = decode(path, None, channels=3)
-    grey = bool((image == image[:1]).all())
-    return (image[:1] if grey else image)[None].float() / 255
-
-
-def _png(image: Tensor) -> bytes:
+def _png(image: Tensor, bits: int) -> bytes:
     from PIL import Image
 
-    values = (image * 255).round().byte()
-    array = values[0] if len(values) == 1 else values.permute(1, 2, 0)
+    top, kind = (65535, np.uint16) if bits == 16 else (255, np.uint8)
+    values = (image * top).round().numpy().astype(kind)
+    array = values[0] if len(values) == 1 else values.transpose(1, 2, 0)
     buffer = io.BytesIO()
-    Image.fromarray(array.contiguous().numpy()).save(buffer, format="PNG")
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, format="PNG")
     return buffer.getvalue()
