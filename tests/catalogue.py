@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from opteq.kernels import (
     Conductance,
@@ -48,7 +48,7 @@ from opteq.penalties import (
     Tanh,
 )
 from opteq.penalties import Sigmoid as SigmoidPenalty
-from opteq.potentials import Huber, Potential, Spline, Welsch
+from opteq.potentials import Huber, Potential, Ramp, SoftRamp, Spline, Welsch
 from opteq.problem import Similarity
 from opteq.solve import Anderson, Broyden, ForwardBackward, Nesterov, Picard
 
@@ -213,6 +213,19 @@ SIMILARITIES = {
             + Ridge(Conv2d(3, 4, norm_bound=0.6), Spline(1.5, 0.8), scale=torch.arange(1.0, 5.0))
         ),
         (3, 4, 4),
+    ),
+    "proximal, ramp": SimilarityCase(
+        lambda: Measurement() + _ridge(Ramp(1.5), bias=nn.Parameter(torch.linspace(-1, 1, 4))),
+        (3, 4, 4),
+    ),
+    "proximal, soft ramp, folded": SimilarityCase(
+        lambda: (
+            Measurement()
+            + Ridge(
+                Conv2d(1, 8, 5, norm_bound=0.8), SoftRamp(1.5, 0.5), bias=torch.linspace(-1, 1, 8)
+            )
+        ),
+        (1, 6, 4),
     ),
     "denoising, Huber": SimilarityCase(lambda: Measurement() + _ridge(Huber(1.5, 0.3)), (3, 4, 4)),
     "denoising, Welsch": SimilarityCase(

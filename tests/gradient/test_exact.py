@@ -22,7 +22,7 @@ SMOOTH_AND_NOT = {
 }
 
 # Conductances have none: see tests/solve/test_quadratic.py.
-WITH_WEIGHTS = [name for name in SIMILARITIES if name != "conductance"]
+WITH_WEIGHTS = [name for name in SIMILARITIES if not name.startswith("conductance")]
 
 
 def dense_gradients(problem, z, u, weight):

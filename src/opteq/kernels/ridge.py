@@ -33,15 +33,21 @@ from opteq.states import per_sample_sum
 
 @strict_options
 class Ridge(Similarity):
-    """S = -strength * sum over i of psi((Wz)_i), whatever the injection: a prior, to be added to a
-    similarity that holds the data, `Measurement(H) + Ridge(W, psi)`.
+    """S = -strength * sum over i of psi((Wz)_i + b_i), whatever the injection: a prior, to be added
+    to a similarity that holds the data, `Measurement(H) + Ridge(W, psi)`.
 
     With `group` = g the responses of every g neighbouring channels count together, by the length
     of that vector: psi(|v|). With `scale` = a, one positive number for each channel (or group), or
     one for each sample and channel, psi(a t) / a^2 takes the place of psi(t), so that one psi
     serves filters and noise levels of every size. With -rho <= psi'' <= mu the Hessian lies in
     strength * |W|^2 * [-mu, rho] in every case, since psi'(t) / t is a mean of psi''.
+
+    `bias` = b has one number for each channel (a parameter learns), and none by default. With a
+    convex psi, `Measurement() + Ridge(W, psi, bias=b)` is the proximal operator of a convex
+    potential: the equilibrium moves by no more than its injection, for any weights.
     """
+
+    bias: Tensor | None
 
     def __init__(
         self,
@@ -51,6 +57,7 @@ class Ridge(Similarity):
         strength: float = 1.0,
         group: int = 1,
         scale: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.operator = as_operator(operator)
@@ -61,6 +68,17 @@ class Ridge(Similarity):
         self.potential = potential
         self.strength = positive("strength", strength, allow_zero=True)
         self.group = whole("group", group, least=1)
+        if group > 1 and not potential.even:
+            raise OptionError(
+                f"{type(potential).__name__} is not even, and a group has no sign.",
+                "Give an even potential, or group=1.",
+            )
+        if bias is not None and (not isinstance(bias, Tensor) or bias.ndim != 1):
+            raise OptionError("The bias is no tensor of one axis.", "Give one number per channel.")
+        if isinstance(bias, nn.Parameter):
+            self.bias = bias
+        else:
+            self.register_buffer("bias", bias)
         self.scale = None
         self.compiled = False
         if scale is not None:
@@ -130,7 +148,7 @@ class _BoundRidge(BoundSimilarity):
         self.pure, self.numbers = ridge.potential.pure_slope()
 
     def value(self, z: Tensor) -> Tensor:
-        v = self.operator_for(z)(z)
+        v = self._biased(self.operator_for(z)(z))
         a = self._scale_of(v)
         return -self.ridge.strength * per_sample_sum(
             self.ridge.potential(a * self._length(v)) / a**2
@@ -138,11 +156,11 @@ class _BoundRidge(BoundSimilarity):
 
     def gradient(self, z: Tensor) -> Tensor:
         operator = self.operator_for(z)
-        return -operator.adjoint(self.pull(operator(z)))
+        return -operator.adjoint(self.pull(self._biased(operator(z))))
 
     def hessian(self, z: Tensor) -> Product:
         operator, strength = self.operator_for(z), self.ridge.strength
-        v = operator(z)
+        v = self._biased(operator(z))
         t, a = self._length(v), self._scale_of(v)
         bend = self.ridge.potential.bend(a * t)
         if self.ridge.group == 1:
@@ -162,7 +180,8 @@ class _BoundRidge(BoundSimilarity):
         return product
 
     def energy(self) -> Energy | None:
-        return Energy((_Prior(self),)) if self.ridge.potential.robust else None
+        parabolas = self.ridge.potential.robust and self.ridge.bias is None
+        return Energy((_Prior(self),)) if parabolas else None
 
     def operator_for(self, z: Tensor) -> LinearOperator:
         """W for states of this size, its responses in the order that is fastest."""
@@ -207,19 +226,16 @@ class _BoundRidge(BoundSimilarity):
             return v
         return self._grouped(v).square().sum(2).clamp(min=tiny(v) ** 2).sqrt()
 
+    def _biased(self, v: Tensor) -> Tensor:
+        if self.ridge.bias is None:
+            return v
+        return v + _per_channel("bias", self.ridge.bias[None].to(v), v, v.shape[1])
+
     def _scale_of(self, v: Tensor) -> Tensor | float:
         """The scale, in a shape that multiplies what psi sees."""
         if self.scale is None:
             return 1.0
-        expected = v.shape[1] // self.ridge.group
-        copies = 1 if self.scale.shape[1] == expected else BLOCK**2
-        scale = self.scale.repeat_interleave(copies, 1)
-        if scale.shape[1] != expected:
-            raise ShapeError(
-                f"The scale has {self.scale.shape[1]} columns.",
-                "Give one for each filter, or for each group of them.",
-            )
-        return scale.view(*scale.shape, *[1] * (v.ndim - 2))
+        return _per_channel("scale", self.scale, v, v.shape[1] // self.ridge.group)
 
     def _grouped(self, v: Tensor) -> Tensor:
         """(batch, groups, group, ...)."""
@@ -242,6 +258,18 @@ class _BoundRidge(BoundSimilarity):
 
     def curvature(self) -> Curvature:
         return self._curvature
+
+
+def _per_channel(name: str, numbers: Tensor, v: Tensor, expected: int) -> Tensor:
+    """(1 or batch, channels) in a shape that goes with responses, folded or not."""
+    copies = 1 if numbers.shape[1] == expected else BLOCK**2
+    found = numbers.repeat_interleave(copies, 1)
+    if found.shape[1] != expected:
+        raise ShapeError(
+            f"The {name} has {numbers.shape[1]} columns.",
+            "Give one for each filter, or for each group of them.",
+        )
+    return found.view(*found.shape, *[1] * (v.ndim - 2))
 
 
 class _Prior(Term):

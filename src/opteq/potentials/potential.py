@@ -1,4 +1,4 @@
-"""What a potential is: an even function psi of one number, with bounds of its second derivative."""
+"""What a potential is: a function psi of one number, with bounds of its second derivative."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ class Bends(NamedTuple):
 
 
 class Potential(nn.Module, ABC):
-    """psi(t), even, with psi(0) = psi'(0) = 0; every method works entry by entry.
+    """psi(t), where it is `even` with psi(0) = psi'(0) = 0; every method works entry by entry.
 
     A subclass gives the value, its first and second derivative, and bounds of the second, which
     are what certificates rest on: they must hold for every t, whatever the parameters are now.
     """
 
+    even: ClassVar[bool] = True
+    """Whether psi(-t) = psi(t)."""
     robust: ClassVar[bool] = False
     """Whether psi'(t) / t never rises with |t|: then psi lies below the parabola of that curvature
     which touches it at t, and steps that minimise such parabolas descend."""

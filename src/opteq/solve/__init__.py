@@ -7,6 +7,7 @@ from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.loop import solve
 from opteq.solve.memory_gradient import MemoryGradient
 from opteq.solve.nesterov import Nesterov
+from opteq.solve.newton import Newton
 from opteq.solve.peaceman_rachford import PeacemanRachford
 from opteq.solve.picard import Picard
 from opteq.solve.quadratic import ConjugateGradients
@@ -23,6 +24,7 @@ __all__ = [
     "ForwardBackward",
     "MemoryGradient",
     "Nesterov",
+    "Newton",
     "PeacemanRachford",
     "Picard",
     "Solution",

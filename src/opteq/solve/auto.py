@@ -14,6 +14,7 @@ from opteq.solve.anderson import Anderson
 from opteq.solve.forward_backward import ForwardBackward
 from opteq.solve.layout import FlatMap
 from opteq.solve.memory_gradient import MemoryGradient, energy_of
+from opteq.solve.newton import Newton, smooth_problem
 from opteq.solve.picard import Picard
 from opteq.solve.quadratic import ConjugateGradients
 from opteq.solve.solver import Method, Solver
@@ -29,8 +30,9 @@ class Auto(Solver):
     promises the tolerance within three evaluations, Anderson where the map contracts more slowly or
     nothing is known, accelerated forward-backward steps where the map does not contract but its
     prox is known separately (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
-    Of problems without a penalty, conjugate gradients take those that are quadratic and do not
-    contract, and memory gradient steps those that lie below parabolas, such as image priors.
+    Of problems without a penalty, memory gradient steps take those that lie below parabolas, such
+    as image priors; of the others that do not contract, conjugate gradients take those that are
+    quadratic, and Newton's method the rest.
 
     >>> from opteq.problem.curvature import Curvature
     >>> type(Auto(tol=1e-3).choose(Curvature(-0.03, 0.03))).__name__
@@ -62,6 +64,8 @@ class Auto(Solver):
             return ConjugateGradients(**self.shared()).method(map)
         if energy_of(bound) is not None:
             return MemoryGradient(**self.shared()).method(map)
+        if largest(curvature.contraction) >= 1 and smooth_problem(bound) is not None:
+            return Newton(**self.shared()).method(map)
         splitting = isinstance(bound, Splitting) and math.isfinite(largest(curvature.smoothness))
         return self.choose(curvature, splitting=splitting).method(map)
 
