@@ -27,6 +27,25 @@ def test_responses_and_adjoint_are_those_of_the_convolution(side):
     assert folded.norm() == plain.norm()
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("size", [(17, 26), (18, 25), (17, 25)])
+def test_sides_may_be_odd(size):
+    torch.manual_seed(0)
+    plain = Conv2d(1, 9, 7).double()
+    folded = fold(plain).sized(*size)
+    z = torch.randn(2, 1, *size, dtype=torch.float64)
+    responses = folded(z)
+    height, width = size
+    whole = functional.pixel_shuffle(responses, BLOCK)
+    torch.testing.assert_close(whole[..., :height, :width], plain(z))
+    assert float(whole[..., height:, :].abs().sum() + whole[..., width:].abs().sum()) == 0
+    r = torch.randn_like(responses)
+    inside = functional.pixel_shuffle(r, BLOCK)[..., :height, :width]
+    torch.testing.assert_close(folded.adjoint(r), plain.adjoint(inside))
+    assert folded.codomain_shape((1, *size)) == tuple(responses.shape[1:])
+    assert folded.domain_shape(tuple(responses.shape[1:])) == (1, *size)
+
+
 @pytest.mark.parametrize(
     ("operator", "fits"),
     [
@@ -66,7 +85,7 @@ def test_a_prior_that_cannot_be_compiled_works_as_it_is(monkeypatch):
     _compiled.cache_clear()
 
 
-@pytest.mark.parametrize("size", [(12, 14), (11, 14)])
+@pytest.mark.parametrize("size", [(12, 14), (11, 14), (12, 13), (11, 13), (1, 14), (5, 1)])
 def test_a_prior_is_the_same_folded_or_not(size, monkeypatch):
     """Value, gradient, Hessian, scale and the gradients of all parameters."""
 

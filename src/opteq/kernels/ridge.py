@@ -185,8 +185,13 @@ class _BoundRidge(BoundSimilarity):
 
     def operator_for(self, z: Tensor) -> LinearOperator:
         """W for states of this size, its responses in the order that is fastest."""
-        if self.folded is not None and even_sides(tuple(z.shape[1:])):
+        if self.folded is None:
+            return self.ridge.operator
+        if even_sides(tuple(z.shape[1:])):
             return self.folded
+        if self.ridge.potential.even and self.ridge.bias is None and z.ndim == 4:
+            # Responses beyond the image are 0, and cost nothing.
+            return self.folded.sized(*z.shape[2:])
         return self.ridge.operator
 
     def pull(self, v: Tensor) -> Tensor:
