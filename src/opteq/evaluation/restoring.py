@@ -22,8 +22,8 @@ from opteq.solve import Solution
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
 # loses something, and at least: what served best on photographs kept apart from tests.
 _MORE, _LEAST = 1.0, 5 * LEVEL
-# What operators that lose much may take.
-_MOST_STEPS = 2000
+# How many times as many steps an operator that loses much may take.
+_LONGER = 7
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ def restore_images(
             image = _tensor(solution)[cut]
         else:
             seen = grey
-            if layer.solver.max_steps < _MOST_STEPS:
-                layer.solver = replace(layer.solver, max_steps=_MOST_STEPS)
+            layer.solver = replace(layer.solver, max_steps=_LONGER * layer.solver.max_steps)
             solution = layer.solve(grey, first_guess(operator, grey))
             image = _tensor(solution)
     channels = 1 if grey is y else y.shape[1]

@@ -39,7 +39,7 @@ def _brief(name: str, changes: Options) -> Options:
     if isinstance(gradient, dict) and gradient["name"] == "unrolled":
         return {"gradient": {**gradient, "steps": min(gradient.get("steps", _STEPS), _STEPS)}}
     if builder == "restorer:restorer":
-        return {"solver": {"name": "memory_gradient", "max_steps": _STEPS}}
+        return {"solver": {"name": "memory_gradient", "max_steps": 1}}
     return {}
 
 

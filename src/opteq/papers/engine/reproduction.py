@@ -174,7 +174,8 @@ def _rehearsed(recipe: Recipe, data: Data) -> Recipe:
     """The recipe with its model narrowed, after that was built at full size; two steps."""
     with torch.device("meta"):
         shaped_model(recipe.model, len(data.classes), data.shape[0])
-    changes = {"steps": 2, "batch_size": 2, "precision": "32-true"}
+    batch = max(1, min(2, len(data.train) // 2))
+    changes = {"steps": 2, "batch_size": batch, "precision": "32-true"}
     train = recipe.train.model_copy(update=changes)
     return recipe.model_copy(update={"model": narrowed_model(recipe.model), "train": train})
 
