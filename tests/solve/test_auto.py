@@ -70,5 +70,5 @@ def test_problems_without_a_penalty_are_solved_as_such(similarity, kind):
     assert kind in type(method).__name__.lower()
     found = layer.solve(y)
     assert bool(found.converged.all())
-    slope = found.state - tensor(bound(found.state))
+    slope = tensor(found.state) - tensor(bound(found.state))
     torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-6)
