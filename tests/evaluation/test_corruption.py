@@ -125,14 +125,15 @@ def test_error_relative_to_a_baseline():
 
 
 def test_published_images_take_the_place_of_made_ones():
-    """All of one published class: a model that always says so is right, on each of them."""
+    """A model that always says 1 is right where all published images are of that class."""
     images = torch.zeros(8, 1, 8, 8, dtype=torch.uint8)
     labels = torch.zeros(8, dtype=torch.long)
     asked = []
 
     def published(kind, severity):
         asked.append((kind, severity))
-        return MemoryImages(torch.full((20, 1, 8, 8), severity, dtype=torch.uint8), torch.ones(20))
+        ones = torch.full((20,), float((severity < 3) == (kind == "fog")))
+        return MemoryImages(torch.full((20, 1, 8, 8), severity, dtype=torch.uint8), ones)
 
     class Ones(Network):
         def compute(self, x):
@@ -140,5 +141,5 @@ def test_published_images_take_the_place_of_made_ones():
 
     found = under_corruption(Ones(), images, labels, kinds=("fog", "snow"), published=published)
     assert asked == [(kind, severity) for kind in ("fog", "snow") for severity in range(1, 6)]
-    assert found.accuracy == {"fog": [1.0] * 5, "snow": [1.0] * 5}
+    assert found.accuracy == {"fog": [1.0, 1, 0, 0, 0], "snow": [0.0, 0, 1, 1, 1]}
     assert found.clean == 0.0

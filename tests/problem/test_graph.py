@@ -1,6 +1,6 @@
 """Potentials on graphs: against a dense solve, a grid, and label spreading by scikit-learn."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 import opteq
 from narrow import tensor
-from opteq.errors import ShapeError
+from opteq.errors import OptionError, ShapeError
 from opteq.kernels import Conductance, GraphConductance
 from opteq.penalties import Free
 from opteq.problem import Problem
@@ -47,8 +47,11 @@ def test_labels_spread_as_scikit_learn_spreads_them():
     given = torch.where(marked, y, -1)
     near = torch.tensor(kneighbors_graph(x, 7).toarray())
     weights = torch.maximum(near, near.T)
-    kernel: Any = lambda *_: weights.numpy()  # noqa: E731
-    peer = LabelSpreading(kernel, alpha=0.8, tol=1e-12, max_iter=10_000)
+
+    def kernel(*_: Any) -> Any:
+        return weights.numpy()
+
+    peer = LabelSpreading(cast(Any, kernel), alpha=0.8, tol=1e-12, max_iter=10_000)
     peer.fit(x, given.numpy())
     edges = weights.triu(1).nonzero().T
     wires = weights[edges[0], edges[1]][None]
@@ -90,5 +93,9 @@ def test_couplings_are_learned_through_the_solve():
 def test_edges_that_are_none_are_refused(edges, match):
     with pytest.raises(ShapeError, match=match):
         GraphConductance(edges, 5)
+    pair = GraphConductance(torch.tensor([[0], [1]]), 2)
     with pytest.raises(ShapeError, match="injection"):
-        GraphConductance(torch.tensor([[0], [1]]), 2).bind(torch.zeros(1, 4))
+        pair.bind(torch.zeros(1, 4))
+    for wire, leak in ((-1.0, 1.0), (0.0, 1.0), (1.0, 0.0)):
+        with pytest.raises(OptionError, match="not above 0"):
+            pair.injection(torch.ones(1, 1, 2), torch.full((1, 1), wire), torch.full((1, 2), leak))

@@ -11,7 +11,7 @@ from opteq.errors import IllPosedError
 from opteq.kernels import Gaussian, Linear, Measurement, Ridge
 from opteq.operators import Dense
 from opteq.penalties import Free, NonNegative
-from opteq.potentials import Welsch
+from opteq.potentials import Ramp, Welsch
 from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson, Auto, ForwardBackward, Picard, solve
 from opteq.solve.forward_backward import _Accelerated
@@ -58,6 +58,7 @@ def test_auto_does_not_promise_what_no_solver_can():
     [
         (lambda: Measurement() + Ridge(Dense(12, 20, norm_bound=1.0), Welsch(2.0, 1.0)), "memory"),
         (lambda: Measurement(Dense(12, 8, norm_bound=3.0)), "conjugate"),
+        (lambda: Measurement() + Ridge(Dense(12, 20, norm_bound=4.0), Ramp()), "newton"),
     ],
 )
 def test_problems_without_a_penalty_are_solved_as_such(similarity, kind):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from opteq.models.restorer import LEVEL, Restorer, first_guess, reflected
 from opteq.operators import Identity, LinearOperator
 from opteq.operators.base import fits
 from opteq.options import positive
-from opteq.problem.curvature import largest
 from opteq.solve import Solution
 
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
@@ -35,16 +34,19 @@ class Restored:
     solution: Solution
     objective: Tensor
     """G at the solution, one number for each image and channel."""
-    certain: str
-    """What is known about the solution, if it converged."""
+    layer: Equilibrium = field(repr=False)
+    """The equilibrium that was solved."""
+    certain: str = ""
+    """What is known about the solution, if it converged; `opteq.restore` fills it in."""
 
     def __str__(self) -> str:
-        steps = self.solution.steps.float()
         count, height, width = len(self.image), *self.image.shape[-2:]
+        words = f"{count} image{'s' * (count != 1)} of {height}x{width}"
+        if not count:
+            return words
         bad = int((~self.solution.converged).sum())
-        words = self.certain if not bad else f"{bad} not converged"
-        images = "image" if count == 1 else "images"
-        return f"{count} {images} of {height}x{width}, {float(steps.mean()):.0f} steps, {words}"
+        end = f"{bad} not converged" if bad else self.certain or "all converged"
+        return f"{words}, {float(self.solution.steps.float().mean()):.0f} steps, {end}"
 
 
 @torch.no_grad()
@@ -91,22 +93,8 @@ def restore_images(
         image.clamp(0, 1).reshape(len(y), channels, *image.shape[2:]),
         solution,
         layer.problem.objective(_tensor(solution), seen),
-        _certain(layer, solution),
+        layer,
     )
-
-
-def _certain(layer: Equilibrium, solution: Solution) -> str:
-    """By the curvature of the energy; where it is strongly convex, with modulus m, |T(z) - z| / m
-    bounds the distance to the minimiser."""
-    assert layer.problem is not None
-    modulus = 1 - largest(layer.problem.similarity.curvature().high)
-    if modulus <= 0:
-        return "a minimiser of a convex energy" if modulus == 0 else "a stationary point"
-    state = _tensor(solution).flatten(1)
-    if not len(state):
-        return "the one minimiser"
-    off = solution.residual * state.norm(dim=1) / (modulus * state.shape[1] ** 0.5)
-    return f"the one minimiser to {255 * float(off.max()):.1g} grey levels (root mean square)"
 
 
 def _is_grey(y: Tensor, H: LinearOperator) -> bool:

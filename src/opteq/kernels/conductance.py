@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from opteq.errors import ShapeError
+from opteq.errors import OptionError, ShapeError
 from opteq.options import positive, strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.problem.similarity import BoundSimilarity, Product, Similarity, check_injection
@@ -132,6 +132,12 @@ class GraphConductance(_Network):
     def injection(self, sources: Tensor, wires: Tensor, leaks: Tensor) -> Tensor:
         """u from sources (batch, channels, nodes), conductances (batch, edges) and leaks (batch,
         nodes), both above 0."""
+        for name, part in (("wire", wires), ("leak", leaks)):
+            if not bool((part > 0).all()):
+                raise OptionError(
+                    f"A {name} is not above 0.",
+                    "Leave out edges that do not conduct; give leaks > 0.",
+                )
         return torch.cat([sources.flatten(1), wires.log(), leaks.log()], 1)
 
     def parts(self, u: Tensor) -> tuple[_Wiring, Tensor, _Wires, Tensor]:

@@ -111,11 +111,8 @@ class FourierSample(LinearOperator):
         if not isinstance(mask, Tensor) or mask.ndim != 2:
             raise ShapeError("The mask of frequencies is no (height, width) tensor.", "Give one.")
         self.register_buffer("mask", mask.to(torch.get_default_dtype()))
-        if coils is not None and (coils.ndim != 3 or coils.shape[1:] != mask.shape):
-            raise ShapeError(
-                f"Coil maps of {tuple(coils.shape)} do not fit a mask of {tuple(mask.shape)}.",
-                "Give (coils, height, width).",
-            )
+        if coils is not None:
+            _check_coils(coils, mask)
         # Real and imaginary parts, which follow .double() and .float() as other buffers do.
         parts = None if coils is None else torch.stack([coils.real, _imaginary(coils)], -1)
         self.register_buffer("coils", parts)
@@ -172,6 +169,17 @@ class FourierSample(LinearOperator):
         return largest * float(self.coils.double().square().sum((0, 3)).max().sqrt())
 
 
+def _check_coils(coils: Tensor, mask: Tensor) -> None:
+    if not isinstance(coils, Tensor) or coils.ndim != 3 or coils.shape[1:] != mask.shape:
+        what = tuple(coils.shape) if isinstance(coils, Tensor) else type(coils).__name__
+        raise ShapeError(
+            f"Coil maps of {what} do not fit a mask of {tuple(mask.shape)}.",
+            "Give a tensor (coils, height, width).",
+        )
+    if not bool(coils.isfinite().all()):
+        raise OptionError("The coil maps have entries that are not finite.", "Give numbers.")
+
+
 def _imaginary(x: Tensor) -> Tensor:
     return x.imag if x.is_complex() else torch.zeros_like(x)
 
@@ -191,6 +199,8 @@ class ParallelBeam(LinearOperator):
         self.side = whole("side", side, least=1)
         if not isinstance(angles, Tensor) or angles.ndim != 1 or not len(angles):
             raise ShapeError("The angles are no tensor of one axis.", "Give degrees, one per view.")
+        if not bool(angles.isfinite().all()):
+            raise OptionError("An angle is not a finite number.", "Give degrees, one per view.")
         turn = torch.deg2rad(angles.double())[:, None]
         centre = (side - 1) / 2
         y, x = torch.meshgrid(*[torch.arange(side).double() - centre] * 2, indexing="ij")
@@ -213,7 +223,8 @@ class ParallelBeam(LinearOperator):
         for _ in range(_ROUNDS):
             v = self.forward(self.adjoint(v))
             v = v / v.max() + 1e-6
-        return float((self.forward(self.adjoint(v)) / v).max().sqrt()) * (1 + 1e-9)
+        # The shares are rounded to float32 afterwards.
+        return float((self.forward(self.adjoint(v)) / v).max().sqrt()) * (1 + 1e-6)
 
     def forward(self, z: Tensor) -> Tensor:
         shape = self.codomain_shape(tuple(z.shape[1:]))

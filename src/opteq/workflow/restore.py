@@ -6,8 +6,9 @@ import io
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
 from opteq.operators import AveragePool, Conv2d, LinearOperator, Mask
 from opteq.options import whole
+from opteq.theory.layers import returned_bounds
 from opteq.training.load import load
 from opteq.workflow.train import Run
 
@@ -52,7 +54,23 @@ def restore(
     `.solution` says for each channel whether it was solved.
     """
     model = _model(run_or_model)
-    return restore_images(model, y, H, noise=noise, prior_noise=prior_noise, strength=strength)
+    found = restore_images(model, y, H, noise=noise, prior_noise=prior_noise, strength=strength)
+    return replace(found, certain=_certain(found))
+
+
+def _certain(found: Restored) -> str:
+    """By the bounds that certificates rest on; where the energy is strongly convex with modulus m,
+    |T(z) - z| / m bounds the distance to its minimiser."""
+    modulus = returned_bounds(found.layer).convexity
+    if modulus <= 0:
+        return "a minimiser of a convex energy" if modulus == 0 else "a stationary point"
+    state, residual = cast(Tensor, found.solution.state).flatten(1), found.solution.residual
+    if not len(state):
+        return "the one minimiser"
+    # The residual is relative to |T(z)|, which is at most |z| / (1 - residual).
+    gap = residual * state.norm(dim=1) / (1 - residual).clamp(min=1e-3)
+    off = 255 * float((gap / (modulus * state.shape[1] ** 0.5)).max())
+    return f"the one minimiser, off by at most {off:.1g} of 255 (root mean square)"
 
 
 def _model(run_or_model: str | Path | Run | Network) -> Restorer:
