@@ -20,11 +20,12 @@ from opteq.errors import (
     ShapeError,
     UnknownOptionError,
 )
-from opteq.kernels import Gaussian, Linear
+from opteq.kernels import Gaussian, Linear, Measurement, Ridge
 from opteq.operators import Dense
-from opteq.penalties import LeakyReLU, NonNegative
+from opteq.penalties import Free, LeakyReLU, NonNegative
+from opteq.potentials import Ramp
 from opteq.problem import Problem, Similarity
-from opteq.solve import Anderson, Broyden, ForwardBackward, Picard, Solver, Status, solve
+from opteq.solve import Anderson, Broyden, ForwardBackward, Newton, Picard, Solver, Status, solve
 
 PLAIN = [name for name, make in SOLVERS.items() if not make().splits]
 OK = [Status.CONVERGED]
@@ -37,6 +38,16 @@ def quiet(name, **options) -> Solver:
 def gaussian(batch=4):
     problem = Problem(penalty=NonNegative(), similarity=Gaussian(Dense(6, 5), gamma=0.4)).double()
     return problem, torch.randn(batch, 5, dtype=torch.float64)
+
+
+def test_a_map_too_steep_for_its_dtype_is_named():
+    """A norm of 600 makes 4e5 of one rounding error; in float64 the same problem is solved."""
+    W = Dense.from_weight(60 * torch.randn(32, 16))
+    problem = Problem(penalty=Free(), similarity=Measurement() + Ridge(W, Ramp()))
+    layer = opteq.Equilibrium(problem, solver=Newton(on_failure="ignore"))
+    u = torch.randn(20, 16)
+    assert set(layer.solve(u).status) == {Status.PRECISION}
+    assert set(layer.double().solve(u.double()).status) == {Status.CONVERGED}
 
 
 @pytest.mark.parametrize("name", SOLVERS)

@@ -27,6 +27,8 @@ _DROP = 0.25
 _LOOK_EVERY = 4
 # Rounding errors above this are those of half precision.
 _COARSE = 1e-4
+# A residual of which rounding makes this part is one of rounding: errors of all steps add up.
+_SHARE = 0.1
 # A residual within this factor of the tolerance is likely to be within it after one more step.
 _NEAR = 100
 
@@ -60,6 +62,7 @@ def solve(
     with torch.no_grad():
         solution = _run(T, z0, solver, trace, last)
         verify(solution, T, solver)
+        _blame_rounding(solution, T)
     report(solution, solver.on_failure, "The solve")
     return solution
 
@@ -90,6 +93,23 @@ def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> Non
     solution.residual = torch.where(solution.residual.isfinite(), residual, solution.residual)
     solution.converged = solution.converged & within
     solution.codes = torch.where(lost, code(Status.PRECISION), solution.codes)
+
+
+def _blame_rounding(solution: Solution, map: Callable[[Any], Any]) -> None:
+    """Say so where a residual stays up because the numbers are too coarse for so steep a map: where
+    rounding the state once more moves T(z) - z by as much as is left of it."""
+    suspects = (Status.STALLED, Status.DIVERGED, Status.MAX_STEPS)
+    failed = torch.isin(solution.codes, solution.codes.new_tensor([code(s) for s in suspects]))
+    if not bool(failed.any()):
+        return
+    layout = Layout(solution.state)
+    z = layout.pack(solution.state)
+    gap = layout.pack(map(solution.state)) - z
+    signs = 1 - 2 * (torch.arange(z.shape[1], device=z.device) % 2)
+    near = z * (1 + torch.finfo(z.dtype).eps * signs)
+    moved = layout.pack(map(layout.unpack(near))) - near - gap
+    coarse = failed & (moved.norm(dim=1) >= _SHARE * gap.norm(dim=1))
+    solution.codes = torch.where(coarse, code(Status.PRECISION), solution.codes)
 
 
 class _Recorder:

@@ -34,7 +34,7 @@ class Status(StrEnum):
     )
     PRECISION = (
         "The residual stopped falling at the rounding error of the dtype, or is not known below "
-        "it: loosen tol, or solve in float32 or float64."
+        "it: loosen tol, or solve in float32 or float64; the steeper the map, the larger it is."
     )
     DIVERGED = (
         "The iterates run away: the map is not a contraction here. Lower norm_bound below 1, or "
