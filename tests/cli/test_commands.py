@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from opteq.cli.app import app
+from opteq.cli.app import app, main
 from opteq.papers.catalogue import TITLES
 
 # A few images cannot show ten classes.
@@ -43,6 +44,16 @@ def opteq(*arguments, cwd=None, data=None):
 def run_inside(*arguments):
     """In this process, where importing has been paid for."""
     return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def typed(monkeypatch, capsys, *arguments):
+    """As a user types it, errors reported as they are, but in this process: (exit code, output,
+    complaints)."""
+    monkeypatch.setattr(sys, "argv", ["opteq", *map(str, arguments)])
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)  # put back afterwards
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code, *capsys.readouterr()
 
 
 @pytest.fixture(scope="module")
@@ -206,15 +217,26 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_gets_one_line_and_writes_nothing(name, tmp_path):
+def test_bad_input_gets_one_line_and_writes_nothing(name, tmp_path, monkeypatch, capsys):
     arguments, words = BAD[name]
-    code, output, complaint = opteq(*arguments, cwd=tmp_path, data=tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTEQ_DATA", str(tmp_path / "data"))
+    code, output, complaint = typed(monkeypatch, capsys, *arguments)
     assert code == 2
     assert complaint.count("\n") == 1
     assert complaint.startswith("opteq: ")
     assert words in complaint
     assert "Traceback" not in output + complaint
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_bad_input_to_a_process_of_its_own(tmp_path):
+    arguments, words = BAD["unknown suite"]
+    code, output, complaint = opteq(*arguments, cwd=tmp_path)
+    assert (code, output) == (2, "")
+    assert complaint.startswith("opteq: ")
+    assert words in complaint
+    assert complaint.count("\n") == 1
 
 
 def test_a_read_only_place_is_told(tmp_path):
@@ -229,7 +251,7 @@ def test_a_read_only_place_is_told(tmp_path):
     assert complaint.count("\n") == 1
 
 
-def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path):
+def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path, monkeypatch, capsys):
     import shutil
 
     copy = tmp_path / "copy"
@@ -240,7 +262,7 @@ def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path):
     path.write_bytes(content)
     (copy / "last.safetensors").write_bytes(b"short")
     for arguments in (("evaluate", copy), ("train", "--resume", "--run-dir", copy)):
-        code, _, complaint = opteq(*arguments)
+        code, _, complaint = typed(monkeypatch, capsys, *arguments)
         assert code == 2
         assert "damaged" in complaint
         assert complaint.count("\n") == 1
@@ -270,12 +292,12 @@ def test_every_suite_prints_tables_and_writes_pictures(trained):
     folder, _ = trained
     suites = ("corruption", "attack", "saliency", "convergence", "efficiency")
     chosen = [word for suite in suites for word in ("--suite", suite)]
-    result = run_inside("evaluate", folder, "--limit", 6, *chosen)
+    result = run_inside("evaluate", folder, "--limit", 3, *chosen)
     assert result.exit_code == 0, result.output
     for words in (
-        "under corruption, 6 test images",
+        "under corruption, 3 test images",
         "mean corruption error",
-        "under PGD-20, 6 test images",
+        "under PGD-20, 3 test images",
         "worst case",
         "unrolled, K = 20",
     ):
@@ -284,7 +306,7 @@ def test_every_suite_prints_tables_and_writes_pictures(trained):
         assert (folder / "evaluate" / f"{name}.png").stat().st_size > 5000
     begin = time.perf_counter()
     again = json.loads(
-        run_inside("evaluate", folder, "--limit", 6, "--suite", "corruption", "--json").stdout
+        run_inside("evaluate", folder, "--limit", 3, "--suite", "corruption", "--json").stdout
     )
     assert time.perf_counter() - begin < 10  # its 95 figures are known
     assert len(again["tables"][0]["rows"]) == 19
@@ -341,13 +363,14 @@ def test_names_are_printed_as_they_are(tmp_path):
     code, output, complaint = opteq(*arguments, *(w for s in settings for w in ("--set", s)))
     assert code == 0, complaint
     assert f"report: {run}/report.html" in output
-    code, output, complaint = opteq("evaluate", run, "--suite", "saliency")
-    assert code == 0, complaint
-    assert str(run) in output
-    assert "[red]d" in output
+    result = run_inside("evaluate", run, "--suite", "saliency")
+    assert result.exit_code == 0, result.output
+    shown = "".join(result.output.split())
+    assert "".join(str(run).split()) in shown
+    assert "[red]d" in shown
 
 
-def test_a_run_that_became_nan_is_told_in_one_line(tmp_path):
+def test_a_run_that_became_nan_is_told_in_one_line(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
     code, _, complaint = opteq(
         "train", "--run-dir", run, *SMALL, "--set", "train.optimizer.learning_rate=1e30"
@@ -355,14 +378,14 @@ def test_a_run_that_became_nan_is_told_in_one_line(tmp_path):
     assert code == 0, complaint
     assert (run / "report.html").is_file()
     assert "diverged" in complaint
-    code, output, _ = opteq("evaluate", run, "--json", "--suite", "calibration")
-    assert code == 0
-    found = json.loads(output, parse_constant=lambda name: pytest.fail(name))
+    result = run_inside("evaluate", run, "--json", "--suite", "calibration")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout, parse_constant=lambda name: pytest.fail(name))
     assert found["accuracy"] == 0
     assert found["loss"] is None
     assert found["calibration_error"] is None
     for arguments in (("certify", run), ("evaluate", run, "--suite", "attack")):
-        code, _, complaint = opteq(*arguments)
+        code, _, complaint = typed(monkeypatch, capsys, *arguments)
         assert code == 2
         assert "Traceback" not in complaint
         assert "not finite numbers" in complaint.splitlines()[-1]

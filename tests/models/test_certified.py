@@ -41,7 +41,7 @@ def trained(name):
     registered, options = MODELS[name]
     model = opteq.create_model(registered, certified=True, head_grid=4, head_norm=20.0, **options)
     model.image_shape = (1, 8, 8)
-    train = a(MemoryImages, load_data("digits").train).subset(range(128))
+    train = a(MemoryImages, load_data("digits").train).subset(range(64))
     images, labels = train.images.float() / 255, train.labels
     objective = Objective(LossSettings(margin=2.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)

@@ -140,7 +140,7 @@ def test_gradients_of_every_parameter_equal_unrolled(case):
         assert float((parameter.grad - expected).norm()) / scale < 1e-5, key
 
 
-def train(case, model, given, target, steps=20):
+def train(case, model, given, target, steps):
     # Scales and potentials of restorers are logarithms, and start far from where they belong.
     rate = 0.05 if case.task == "restoration" else 3e-3
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
@@ -161,12 +161,12 @@ def test_loss_falls_on_real_digits(key):
     if key in VARIANTS:
         name, options = VARIANTS[key]
         case, model = reduced("geq_digits"), create_model(name, **options)
-        given, target = replace(case, shape=(1, 8, 8)).batch(32)
+        given, target = replace(case, shape=(1, 8, 8)).batch(16)
     else:
         case = CASES[key]
         model = case.build()
-        given, target = case.batch(16)
-    losses = train(case, model, given, target)
+        given, target = case.batch(8)
+    losses = train(case, model, given, target, steps=10)
     assert all(loss == loss and loss < 100 for loss in losses)
     # Of some models next to nothing is learned, and marks tell most of what there is to know.
     enough = 0.98 if case.task == "seeded" else 0.97
@@ -181,7 +181,7 @@ def test_samples_are_independent_at_inference(case):
     torch.manual_seed(0)
     model = case.build()
     given, target = case.batch(6)
-    train(case, model, given, target, steps=2)
+    train(case, model, given, target, steps=1)
     model.eval()
     for layer in layers(model):
         layer.solver = replace(layer.solver, tol=1e-6, max_steps=60)
@@ -203,7 +203,7 @@ def test_samples_are_independent_at_inference(case):
 def test_saving_and_loading_gives_the_same_model(case):
     model, other = case.build(), case.build().eval()
     given, target = case.batch(4)
-    train(case, model, given, target, steps=2)
+    train(case, model, given, target, steps=1)
     model.eval()
     with torch.no_grad():
         assert not torch.equal(model(*given), other(*given))

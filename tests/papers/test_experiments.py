@@ -115,6 +115,7 @@ def test_every_id_is_there():
         "where",
         "certificates",
         "tradeoff",
+        "proximal",
     ]
     assert list(TITLES) == [*PAPERS, *(f"ours-{name}" for name in ours)]
     assert set(EXPERIMENTS) == set(TITLES)

@@ -1,7 +1,5 @@
 """All solvers find the same equilibrium, and it is stationary."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -35,7 +33,16 @@ def _solutions(similarity_name, penalty_name):
             yield name, problem, u, opteq.Equilibrium(problem, solver=solver).solve(u)
 
 
-@pytest.mark.parametrize(("similarity", "penalty"), list(itertools.product(CERTIFIED, ACTIVATIONS)))
+def _pairs():
+    """Every similarity with the penalty of the papers and a third of the others, each of these with
+    a third of the similarities."""
+    for i, similarity in enumerate(CERTIFIED):
+        for j, penalty in enumerate(ACTIVATIONS):
+            if penalty == "relu" or (i + j) % 3 == 0:
+                yield similarity, penalty
+
+
+@pytest.mark.parametrize(("similarity", "penalty"), list(_pairs()))
 def test_solvers_agree_and_are_stationary(similarity, penalty):
     reference, count = None, 0
     for name, problem, u, solution in _solutions(similarity, penalty):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,23 +22,33 @@ class Prediction(NamedTuple):
 
     classes: list[tuple[str, float]]
     converged: bool
+    radius: float | None = None
+    """Within which no change of the image (2-norm, pixels in [0, 1]) changes the first class; None
+    if nothing is proved."""
 
     def __str__(self) -> str:
         words = ", ".join(f"{name} {100 * p:.1f}%" for name, p in self.classes)
+        if self.radius is not None:
+            words += f"  (certain within {self.radius:.3f})"
         return words if self.converged else f"{words}  (not all equilibria converged)"
 
 
 def predict_files(
-    model: Network, paths: Sequence[Path], *, top: int = 3
+    model: Network,
+    paths: Sequence[Path],
+    *,
+    top: int = 3,
+    radius: Callable[[Tensor], float | None] = lambda _: None,
 ) -> Iterator[tuple[Path, Prediction | DataError]]:
-    """The likeliest classes of each file, or why it could not be read."""
+    """The likeliest classes of each file, or why it could not be read; `radius` certifies."""
     for path in paths:
         try:
             x = read_for(model, path)
         except DataError as error:
             yield path, error
             continue
-        yield path, predict(model, x, top=top)
+        found = predict(model, x, top=top)
+        yield path, found._replace(radius=radius(x) if found.converged else None)
 
 
 def predict(model: Network, x: Tensor, *, top: int = 3) -> Prediction:

@@ -83,6 +83,13 @@ _FAMILIES = {
         "psi'' >= -rho and |W| <= 1 with rho < 1: denoising (H = I) is strongly convex, its answer "
         "unique and moved by at most |dy| / (1 - rho).",
     ),
+    "stack:stack": _Family(
+        "u <- 2 z(u) - u, layer by layer, z = u - W'psi'(Wz + b); with another `layer`, an "
+        "explicit one that cannot stretch",
+        "G(z) = |z - u|^2 / 2 + sum of psi(Wz + b), psi convex, in each layer",
+        "z is a proximal operator, so neither z nor 2 z - u stretches, for any weights; the rows "
+        "of the head have length 1.",
+    ),
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 

@@ -75,6 +75,16 @@ def _mdeq(options: Options, side: int) -> tuple[Options, int]:
     return small, side * 2 ** options.get("reductions", 0)
 
 
+def _stack(options: Options, side: int) -> tuple[Options, int]:
+    # The fewest channels that the folded image fits into.
+    channels, now, fold = [], options.get("in_channels", 3), options.get("first", 2)
+    for _ in options["channels"]:
+        channels.append(now * fold**2)
+        now, fold = channels[-1], 2
+    small = 2 ** len(channels) * options.get("first", 2) * options.get("pool", 1)
+    return {"channels": tuple(channels), "side": small}, small
+
+
 _NARROWINGS: dict[str, Narrowing] = {
     "geq:geq": _geq,
     "mopteq:mopteq": _mopteq,
@@ -95,6 +105,7 @@ _NARROWINGS: dict[str, Narrowing] = {
         {"width": 4, "first": (options.get("first", (4, 64))[0], 8)},
         64,
     ),
+    "stack:stack": _stack,
     "seeded:seeded": lambda _, side: ({"channels": 4}, 16),
     "wires:wires": lambda _, side: ({"channels": 8}, side),
     "restorer:restorer": lambda _, side: ({"filters": 8, "side": 5, "compile": False}, 16),

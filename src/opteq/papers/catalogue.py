@@ -42,4 +42,5 @@ TITLES = {
     "ours-where": "gate and equilibrium: calibration, unknown classes, corruption, attack",
     "ours-certificates": "what is proved of each family, and certified against attacked accuracy",
     "ours-tradeoff": "accuracy against certified accuracy, GEQ and OptEq at equal size",
+    "ours-proximal": "certified by design: proximal layers beside others that cannot stretch",
 }

@@ -18,6 +18,7 @@ from opteq.models.bodies import Body, Parallel, Single
 from opteq.models.heads import BoundedHead, PooledHead
 from opteq.models.network import Classifier, Network
 from opteq.models.restorer import Restorer
+from opteq.models.stack import Stack
 from opteq.operators.base import Shape
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 from opteq.states import State, as_tuple
@@ -64,6 +65,8 @@ def certificate(
         shape = input_shape or model_or_layer.image_shape or None
         if isinstance(model_or_layer, Restorer) and unaltered(model_or_layer, Restorer):
             return _of_restorer(model_or_layer, shape)
+        if isinstance(model_or_layer, Stack) and unaltered(model_or_layer, Stack):
+            return _of_stack(model_or_layer)
         return _of_model(model_or_layer, shape)
 
 
@@ -115,6 +118,38 @@ def _of_restorer(model: Restorer, image_shape: Shape | None) -> Certificate:
         ),
     ]
     return Certificate(found.contraction, found.unique, lipschitz, (*found.claims, *claims))
+
+
+def _of_stack(model: Stack) -> Certificate:
+    """The product over its layers, whatever is solved in them."""
+    layers = equilibria(model)
+    found = [returned_bounds(layer) for layer in layers]
+    contraction = max((part.contraction for part in found), default=0.0)
+    unique = all(part.unique for part in found)
+    pixels = float((1 / model.pixel_std).abs().max())
+    through = pixels * module_lipschitz(model.layers)
+    head = module_lipschitz(model.head)
+    lipschitz = through * head
+    claims = [
+        Claim("every equilibrium is unique", unique, "strongly convex", unique, "each layer"),
+        Claim(
+            "image to features, Lipschitz",
+            through,
+            unbounded(model.layers) or "any weights; equilibria are solved",
+            math.isfinite(through),
+            "proximal operators and their reflections" if layers else "each layer's construction",
+        ),
+        Claim("head, Lipschitz", head, "rows of length 1", math.isfinite(head), "its matrix"),
+        Claim(
+            "image to logits, Lipschitz",
+            lipschitz,
+            "every part above is bounded",
+            math.isfinite(lipschitz),
+            "product of the two",
+        ),
+    ]
+    claims += _premises(layers, found)
+    return Certificate(contraction, unique, lipschitz, tuple(claims))
 
 
 def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Claim]:

@@ -13,14 +13,18 @@ from torch.nn import functional
 
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.bounds import Bounds
+from opteq.equilibrium.proximal import Proximal
+from opteq.kernels import Measurement, Ridge
 from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded, SortedPairs
 from opteq.models.heads import BoundedHead, PooledHead
+from opteq.models.norm_keeping import Reflection, UnitRows
 from opteq.models.stems import BoundedStem, Stem
-from opteq.operators import Dense, LinearOperator
+from opteq.operators import Dense, Identity, LinearOperator
 from opteq.operators.base import Shape, promised
 from opteq.operators.convolution import Conv2d
 from opteq.operators.spectral import dense_norm
+from opteq.problem.algebra import Sum
 from opteq.theory.trust import brings, distrusted, refuted, unaltered
 
 
@@ -49,6 +53,22 @@ def returned_bounds(layer: Equilibrium, input_shape: Shape | None = None) -> Bou
         return Bounds.unknown(f"{type(solver).__name__} has steps of its own")
     found = layer_bounds(layer.map, input_shape)
     return rule.returned(found, solver, from_zero=layer.map.starts_at_zero)
+
+
+def resolves_a_convex_problem(layer: Equilibrium) -> bool:
+    """Whether the equilibrium is known to be the proximal operator of a convex function at its
+    injection u: argmin |z - u|^2 / 2 + (something convex that u has no part in). Then |dz|^2 is at
+    most <dz, du>."""
+    if layer.gradient.is_forward_pass or type(layer.map) is not Proximal:
+        return False
+    similarity = layer.map.problem.similarity
+    terms = similarity.terms if type(similarity) is Sum else (similarity,)
+    data = [term for term in terms if type(term) is Measurement]
+    if len(data) != 1 or type(data[0].operator) is not Identity:
+        return False
+    rest = all(type(term) in (Measurement, Ridge) for term in terms)
+    # The first term alone has a modulus of 1: with more, or as much, the others are convex.
+    return rest and returned_bounds(layer).convexity >= 1
 
 
 def module_lipschitz(module: nn.Module) -> float:
@@ -113,6 +133,8 @@ def head_matrix(head: nn.Module) -> Tensor | None:
         operator = head.operator
         if type(operator) is Dense and distrusted(operator) is None:
             return operator.weight.detach()
+    if isinstance(head, UnitRows) and unaltered(head, UnitRows):
+        return head.matrix().detach()
     return None
 
 
@@ -159,6 +181,16 @@ def _one(module: nn.Module) -> float:
     return 1.0
 
 
+def _unit_rows(module: UnitRows) -> float:
+    return float(dense_norm(module.matrix().detach()))
+
+
+def _reflection(module: Reflection) -> float:
+    if resolves_a_convex_problem(module.layer):
+        return 1.0
+    return 2 * returned_bounds(module.layer).lipschitz + 1
+
+
 def _dropout(module: nn.Module) -> float:
     return math.inf if module.training else 1.0
 
@@ -197,4 +229,6 @@ _KNOWN: dict[type, Callable[[Any], float]] = {
     nn.BatchNorm2d: _batch_norm,
     Bounded: _operator,
     BoundedHead: _head,
+    UnitRows: _unit_rows,
+    Reflection: _reflection,
 }

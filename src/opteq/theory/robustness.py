@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,13 @@ from torch import Tensor, nn
 from opteq.attacks import rules_for, strongest_l2, withstands
 from opteq.errors import OptionError
 from opteq.layer import equilibria
-from opteq.models.network import Classifier, Network, is_right
+from opteq.models.network import Classifier, Network, Output, is_right
+from opteq.models.stack import Stack
 from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
-from opteq.theory.layers import head_matrix
+from opteq.theory.layers import head_matrix, resolves_a_convex_problem
 from opteq.theory.stretch import precise, stretch
+from opteq.theory.trust import unaltered
 
 Progress = Callable[[int], object]
 # Images from which the search for the largest stretch starts.
@@ -64,10 +66,13 @@ def lead(logits: Tensor, labels: Tensor) -> Tensor:
     return (own - logits).scatter(1, labels[:, None], math.inf).amin(1)
 
 
-def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float | Tensor) -> Tensor:
+def certified_radius(
+    logits: Tensor, labels: Tensor, lipschitz: float | Tensor, error: Tensor | float = 0.0
+) -> Tensor:
     """The distance within which a prediction cannot change, 0 for those that are wrong.
 
-    `lipschitz` is the constant from image to logits, or the matrix of `margin_lipschitz`.
+    `lipschitz` is the constant from image to logits, or the matrix of `margin_lipschitz`. `error`
+    is how far each image may be from one whose exact logits these are: see `solve_error`.
 
     >>> certified_radius(torch.tensor([[3.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 0]), 2**0.5)
     tensor([1., 0.])
@@ -75,7 +80,28 @@ def certified_radius(logits: Tensor, labels: Tensor, lipschitz: float | Tensor) 
     lead = logits.gather(1, labels[:, None]) - logits
     slope = lipschitz[labels].to(lead) if isinstance(lipschitz, Tensor) else 2**0.5 * lipschitz
     radius = (lead / slope).scatter(1, labels[:, None], math.inf)
-    return radius.amin(1).clamp(min=0)
+    return (radius.amin(1) - error).clamp(min=0)
+
+
+def solve_error(model: Network, output: Output) -> Tensor | None:
+    """(batch,): how far the features of a `Stack` can be from those of exact equilibria, which
+    takes as much from every radius; inf where a solve did not converge. None for other models.
+
+    Where z is a proximal operator, G is strongly convex with modulus 1, so z is within |T(z) - z|
+    of it; a reflection doubles that, and no later layer stretches it.
+    """
+    if not unaltered(model, Stack):
+        return None
+    total = torch.zeros(len(output.logits), dtype=torch.float64, device=output.logits.device)
+    for layer, solution in zip(equilibria(model), output.solutions, strict=True):
+        if not resolves_a_convex_problem(layer):
+            return None
+        # The residual is relative to |T(z)|, which is at most |z| / (1 - residual).
+        size = cast(Tensor, solution.state).detach().double().flatten(1).norm(dim=1)
+        part = solution.residual.double().clamp(max=1)
+        gap = part * size / (1 - part)
+        total = total + torch.where(solution.converged, 2 * gap, math.inf)
+    return total
 
 
 @torch.no_grad()
@@ -91,6 +117,27 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
     # Differences, not products: in products, close rows would cancel.
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     return lipschitz * distances / dense_norm(rows)
+
+
+@torch.no_grad()
+def predicted_radius(model: Network, x: Tensor) -> Tensor | None:
+    """How far each image can be moved before the class that the model predicts for it changes; None
+    if nothing is proved about the model.
+
+    For a `Stack` from the answers as they were returned, less the error of its solves; for others
+    from exact equilibria, see `exact_radius`.
+    """
+    if not isinstance(model, Stack) and not equilibria(model):
+        return None
+    lipschitz = certificate(model, input_shape=tuple(x.shape[1:])).lipschitz
+    if not math.isfinite(lipschitz):
+        return None
+    output = model.run(x)
+    labels, error = output.logits.argmax(1), solve_error(model, output)
+    if error is None:
+        return exact_radius(model, x, labels)
+    slopes = margin_lipschitz(model, lipschitz)
+    return certified_radius(output.logits.double(), labels, slopes, error)
 
 
 @torch.no_grad()

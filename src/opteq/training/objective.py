@@ -31,6 +31,7 @@ class Objective:
         if self.settings.margin:
             own = functional.one_hot(labels, logits.shape[1]).to(logits)
             logits = logits - self.settings.margin * own
+        logits = logits / self.settings.temperature
         fit = cross_entropy(logits, labels, self.settings.label_smoothing)
         total = fit
         for solution in output.solutions:

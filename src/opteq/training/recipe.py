@@ -60,7 +60,10 @@ class LossSettings(Settings):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     margin: NotNegative = 0.0
     """Subtracted from the logit of the true class before the cross-entropy, so that it has to lead
-    by that much: for certified models."""
+    by that much: for certified models. Where the head's rows have length 1, a radius r is a lead
+    of about sqrt(2) r."""
+    temperature: Positive = 1.0
+    """What logits are divided by in the cross-entropy: for models whose logits cannot grow."""
     jacobian: NotNegative = 0.0
     """Weight of an estimate of |J|_F^2 at the equilibria."""
     regularizer: Any = None

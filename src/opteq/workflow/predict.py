@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
 from opteq.errors import DataError
 from opteq.evaluation.predict import Prediction, predict_files
 from opteq.models.network import Network
+from opteq.theory.robustness import predicted_radius
 from opteq.training.load import load
 from opteq.workflow.train import Run
 
@@ -31,4 +34,10 @@ def each_prediction(
     """Predictions one by one, with a file's error in place of its answer."""
     model = run.model if isinstance(run, Run) else run
     model = model if isinstance(model, Network) else load(model)
-    return predict_files(model, [Path(image) for image in images], top=top)
+    paths = [Path(image) for image in images]
+
+    def radius(x: Tensor) -> float | None:
+        found = predicted_radius(model, x[None])
+        return None if found is None else float(found)
+
+    return predict_files(model, paths, top=top, radius=radius)

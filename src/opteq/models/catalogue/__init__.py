@@ -12,6 +12,7 @@ from opteq.models.catalogue import (
     mopteq,
     opteq,
     restoration,
+    stacks,
 )
 from opteq.models.catalogue.entry import Entry
 
@@ -23,6 +24,7 @@ ENTRIES = (
     *implicit.ENTRIES,
     *long_range.ENTRIES,
     *restoration.ENTRIES,
+    *stacks.ENTRIES,
 )
 
 __all__ = ["ENTRIES", "Entry"]

@@ -112,10 +112,13 @@ def attacks(*chosen: Attack, most: int = 200) -> Measure:
     return measure
 
 
-def certificates(radii: tuple[float, ...], *, most: int, steps: int | None = None) -> Measure:
+def certificates(
+    radii: tuple[float, ...], *, most: int, steps: int | None = None, attacked: int | None = None
+) -> Measure:
     """What is proved of the model, the largest stretch found from image to logits, and certified
-    accuracy on the first images; with `steps` also what attacks of so many leave. What is infinite
-    is left out."""
+    accuracy on the first images; with `steps` also what attacks of so many leave, of all these or
+    of the first `attacked`. What is infinite is left out."""
+    modulus = "modulus of strong monotonicity, worst layer"
 
     def measure(run: Trained) -> Values:
         x, y = images_of(run, most)
@@ -128,14 +131,15 @@ def certificates(radii: tuple[float, ...], *, most: int, steps: int | None = Non
             "clean": float((radius > 0).double().mean()),
             "unique": float(cert.unique),
             "contraction": cert.contraction,
-            "modulus": claims["modulus of strong monotonicity, worst layer"],
+            "modulus": claims.get(modulus, math.inf),
             "lipschitz": cert.lipschitz,
             "stretch": float(stretch(precise(run.model), x[:16].double()).max()),
         }
         for r in radii:
             found[f"certified_{r:g}"] = float((radius >= r).double().mean())
         if steps is not None:
-            held = survivors(run.model, x, y, radii, steps=steps)
+            few = slice(attacked)
+            held = survivors(run.model, x[few], y[few], radii, steps=steps)
             found |= {
                 f"attacked_{r:g}": float(alive.double().mean())
                 for r, alive in zip(radii, held, strict=True)

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -40,7 +41,7 @@ from opteq.training.folder import RunFolder
 from opteq.training.levelling import last_fifth_gain, left_warm_up
 from opteq.training.load import load
 from opteq.training.progress import Progress
-from opteq.training.recipe import Recipe
+from opteq.training.recipe import ModelSettings, Recipe
 from opteq.training.session import train
 
 
@@ -172,12 +173,18 @@ def _load(recipe: Recipe, plan: Plan) -> Data:
 
 def _rehearsed(recipe: Recipe, data: Data) -> Recipe:
     """The recipe with its model narrowed, after that was built at full size; two steps."""
-    with torch.device("meta"):
-        shaped_model(recipe.model, len(data.classes), data.shape[0])
+    _build_at_full_size(recipe.model.model_dump_json(), len(data.classes), data.shape[0])
     batch = max(1, min(2, len(data.train) // 2))
     changes = {"steps": 2, "batch_size": batch, "precision": "32-true"}
     train = recipe.train.model_copy(update=changes)
     return recipe.model_copy(update={"model": narrowed_model(recipe.model), "train": train})
+
+
+@cache
+def _build_at_full_size(settings: str, classes: int, channels: int) -> None:
+    """Without memory; rows that differ in their training share it."""
+    with torch.device("meta"):
+        shaped_model(ModelSettings.model_validate_json(settings), classes, channels)
 
 
 def _left_out(experiment: Experiment, scale: Scale, recipes: dict[str, Recipe]) -> list[str]:

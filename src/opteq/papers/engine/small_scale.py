@@ -31,16 +31,18 @@ _DIGITS = {
     "opteq_certified": "opteq_digits_certified",
     "deep_certified": "deep_opteq_digits_certified",
     "mopteq_certified": "mopteq_digits_certified",
+    "proximal": "proximal_digits",
 }
 _MAIN = ("geq", "kerdeq", "opteq", "deep", "mopteq", "resnet")
 _CERTIFIED = ("geq", "opteq", "deep", "mopteq")
 _PREFIX = {"deep": "deep_opteq"}
-_CIFAR = {"acting": "geq_cifar10_acting"}
+_CIFAR = {"acting": "geq_cifar10_acting", "proximal": "proximal_cifar10_tiny"}
 FAMILIES: dict[str, dict[str, str]] = {
     "digits": _DIGITS,
     "fashion-mnist": {
         **{f: f"{_PREFIX.get(f, f)}_fashion" for f in _MAIN},
         **{f"{f}_certified": f"{_PREFIX.get(f, f)}_fashion_certified" for f in _CERTIFIED},
+        "proximal": "proximal_fashion",
     },
     "cifar10": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,
     "cifar100": {f: f"{_PREFIX.get(f, f)}_cifar10_tiny" for f in _MAIN} | _CIFAR,

@@ -4,6 +4,7 @@ from opteq.papers.ours.acting import OUR_EXPERIMENTS
 from opteq.papers.ours.certificates import CERTIFICATE_EXPERIMENTS
 from opteq.papers.ours.feedback import FEEDBACK_EXPERIMENTS
 from opteq.papers.ours.long_range import LONG_RANGE_EXPERIMENTS
+from opteq.papers.ours.proximal import PROXIMAL_EXPERIMENTS
 from opteq.papers.ours.reconstruction import RECONSTRUCTION_EXPERIMENTS
 
 EXPERIMENTS = {
@@ -12,4 +13,5 @@ EXPERIMENTS = {
     **LONG_RANGE_EXPERIMENTS,
     **RECONSTRUCTION_EXPERIMENTS,
     **CERTIFICATE_EXPERIMENTS,
+    **PROXIMAL_EXPERIMENTS,
 }

@@ -1,0 +1,194 @@
+"""Networks that cannot stretch: each layer against its dense Jacobian, the whole against attack."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+import opteq
+from narrow import known
+from opteq.errors import OptionError, ShapeError
+from opteq.gradient import Unrolled
+from opteq.kernels import Measurement, Ridge
+from opteq.models.norm_keeping import (
+    AlmostOrthogonal,
+    CayleyConvolution,
+    ConvexPotential,
+    Pooled,
+    Reflection,
+    SDPBased,
+    ToDepth,
+    UnitRows,
+    Widened,
+)
+from opteq.models.stack import _KINDS, stack
+from opteq.operators import Dense
+from opteq.penalties import Free
+from opteq.potentials import Ramp, Welsch
+from opteq.problem import Problem
+from opteq.solve import Nesterov
+from opteq.theory.layers import module_lipschitz
+from opteq.theory.robustness import (
+    exact_radius,
+    predicted_radius,
+    robust_accuracy,
+    solve_error,
+)
+from opteq.theory.stretch import precise, stretch
+
+SIDE = 6
+
+
+def jacobian(layer, z):
+    """(entries out, entries in) at one image."""
+    found = torch.autograd.functional.jacobian(lambda x: layer(x[None])[0].flatten(), z[0])
+    assert isinstance(found, torch.Tensor)
+    return found.flatten(1)
+
+
+def random_layers():
+    """Each with weights far from where training starts."""
+    torch.manual_seed(0)
+    reflections = stack(channels=(4,), depth=(1,), side=SIDE, first=1, gain=40.0)
+    layers = [
+        ConvexPotential(4, 6),
+        AlmostOrthogonal(4, 6),
+        SDPBased(4, 6),
+        CayleyConvolution(4),
+        precise(reflections).layers[1],
+        ToDepth(2),
+        Widened(7),
+        Pooled(2),
+    ]
+    for layer in layers:
+        layer.double()
+        for weight in layer.parameters():
+            weight.data = 5 * torch.randn_like(weight)
+    return layers
+
+
+@pytest.mark.parametrize("layer", random_layers(), ids=lambda layer: type(layer).__name__)
+def test_no_layer_stretches_whatever_its_weights(layer):
+    assert module_lipschitz(layer) == pytest.approx(1, abs=1e-9)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        z = 3 * torch.randn(1, 4, SIDE, SIDE, dtype=torch.float64)
+        assert float(torch.linalg.matrix_norm(jacobian(layer, z), 2)) <= 1 + 1e-7
+
+
+def test_orthogonal_convolutions_keep_every_length():
+    torch.manual_seed(0)
+    layer = CayleyConvolution(4).double()
+    matrix = jacobian(layer, torch.randn(1, 4, SIDE, SIDE, dtype=torch.float64))
+    torch.testing.assert_close(matrix @ matrix.T, torch.eye(len(matrix), dtype=torch.float64))
+
+
+def test_a_reflection_keeps_lengths_where_its_potential_is_flat_or_steep():
+    W = Dense.from_weight(1e3 * torch.eye(3, dtype=torch.float64))
+    problem = Problem(penalty=Free(), similarity=Measurement() + Ridge(W, Ramp()))
+    layer = Reflection(opteq.Equilibrium(problem, solver=Nesterov(tol=1e-10, max_steps=100_000)))
+    u = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64)
+    torch.testing.assert_close(layer(u), -u.abs(), rtol=1e-5, atol=0)
+
+
+def reflection(potential, **options):
+    problem = Problem(penalty=Free(), similarity=Measurement() + Ridge(Dense(5, 4), potential))
+    return Reflection(opteq.Equilibrium(problem, **options))
+
+
+def test_only_what_is_solved_and_convex_is_certified():
+    """Half-way steps, and energies that bend down, are no proximal operators of convex functions:
+    their reflections get the bound of any map, 2 L + 1."""
+    assert module_lipschitz(reflection(Ramp())) == 1.0
+    bent = reflection(Welsch(1.0, 1.0))
+    (inner,) = [opteq.certificate(bent.layer).lipschitz]
+    assert inner > 1
+    assert module_lipschitz(bent) == pytest.approx(2 * inner + 1)
+    assert module_lipschitz(reflection(Ramp(), gradient=Unrolled(steps=2))) > 1
+
+    class Lying(Ramp):
+        def slope(self, t):
+            return -super().slope(t)
+
+    assert module_lipschitz(reflection(Lying())) == math.inf
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_stacks_are_certified_and_no_attack_exceeds_it(kind):
+    torch.manual_seed(0)
+    model = stack(layer=kind, channels=(16, 64), depth=(1, 1), side=8, in_channels=1).eval()
+    found = opteq.certificate(model, input_shape=(1, 8, 8))
+    rows = functional.normalize(model.head.weight.detach(), dim=1)
+    head = torch.linalg.matrix_norm(rows, 2)
+    assert found.lipschitz == pytest.approx(float(head), rel=1e-5)
+    attacked = stretch(precise(model), torch.rand(4, 1, 8, 8, dtype=torch.float64), rounds=10)
+    assert float(attacked.max()) <= found.lipschitz * (1 + 1e-6)
+    assert float(attacked.max()) > 0.1 * found.lipschitz
+
+
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")  # of unrolled attacks
+def test_radii_are_those_of_pairs_of_classes():
+    torch.manual_seed(0)
+    model = stack(channels=(16,), depth=(2,), side=8, in_channels=1).eval()
+    x = torch.rand(12, 1, 8, 8)
+    labels = model(x).argmax(1)
+    robust = robust_accuracy(model, [(x, labels)], (0.01, 0.05), steps=5)
+    assert robust.clean == 1
+    assert all(c <= a for c, a in zip(robust.certified, robust.attacked, strict=True))
+    assert robust.certified[0] > 0
+
+
+def test_answers_carry_the_error_of_their_solves():
+    """A sloppy solve is near the exact one by what it says, and its radius is below the exact
+    one; what did not converge has none."""
+    torch.manual_seed(0)
+    model = stack(channels=(16,), depth=(3,), side=8, in_channels=1, solver=Nesterov(tol=1e-2))
+    model.eval().image_shape = (1, 8, 8)
+    x = torch.rand(8, 1, 8, 8)
+    output = model.run(x)
+    error = solve_error(model, output)
+    assert error is not None
+    exact = precise(model)(x.double())
+    off = (output.logits.double() - exact).abs().amax(1)  # rows have length 1
+    assert bool((off <= error).all())
+    assert bool((error < 1).all())
+    labels = output.logits.argmax(1)
+    radius = predicted_radius(model, x)
+    assert radius is not None
+    assert bool((radius <= exact_radius(model, x, labels)).all())
+    assert float(radius.max()) > 0
+    for layer in opteq.layer.equilibria(model):
+        layer.solver = Nesterov(tol=1e-2, max_steps=1, on_failure="ignore")
+    assert float(known(predicted_radius(model, x)).max()) == 0
+
+
+def test_only_the_mean_of_pixels_is_taken_away():
+    model = stack(channels=(16,), depth=(1,), side=8, in_channels=1)
+    model.normalize(torch.tensor([0.5]), torch.tensor([0.1]))
+    assert float(model.pixel_std) == 1
+    assert float(model.pixel_mean) == 0.5
+
+
+def test_bad_shapes_are_refused():
+    with pytest.raises(OptionError, match="do not fit into"):
+        stack(channels=(8,), depth=(1,))
+    with pytest.raises(OptionError, match="no blocks of 4"):
+        stack(side=30, first=4)
+    with pytest.raises(OptionError, match="no blocks of 3"):
+        stack(side=32, pool=3)
+    with pytest.raises(OptionError, match="one for each stage"):
+        stack(channels=(16, 64))
+    with pytest.raises(OptionError, match="cannot be paired"):
+        stack(layer="cayley", channels=(13,), depth=(1,))
+    with pytest.raises(ShapeError, match="side="):
+        stack(channels=(16,), depth=(1,), side=8)(torch.rand(1, 3, 16, 16))
+    with pytest.raises(ShapeError, match="no blocks"):
+        ToDepth(2)(torch.rand(1, 3, 5, 4))
+    with pytest.raises(ShapeError, match="widened"):
+        Widened(2)(torch.rand(1, 3, 4, 4))
+
+
+def test_a_head_has_rows_of_length_one():
+    head = UnitRows(8, 3)
+    torch.testing.assert_close(head.matrix().norm(dim=1), torch.ones(3))
