@@ -32,7 +32,7 @@ types: setup
 	$(BIN)/pyright
 
 pytest: setup
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis runs

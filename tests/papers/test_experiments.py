@@ -124,6 +124,12 @@ def test_every_id_is_there():
 
 
 EVERY = [(name, scale) for name in TITLES for scale in SCALES if experiment(name).at(scale)]
+# Those whose runs no other experiment has.
+ALONE = {
+    *("opteq-t8", "opteq-t9", "opteq-t10", "geq-t3", "kerdeq-t3"),
+    *("ours-acting", "ours-deblurring", "ours-long-range", "ours-proximal"),
+    *("ours-reconstruction", "ours-seeds", "ours-tradeoff"),
+}
 # Our own model for Cityscapes.
 MISSING = {
     "opteq-t10": [
@@ -139,7 +145,16 @@ def test_the_papers_ids_exist_at_both_scales():
     assert {(name, scale) for name in papers for scale in SCALES} <= set(EVERY)
 
 
-@pytest.mark.parametrize(("name", "scale"), EVERY)
+def _together(name, scale):
+    """Experiments that share runs are rehearsed by one worker."""
+    paper = name.split("-")[0]
+    if name in ALONE:
+        return pytest.param(name, scale)
+    group = f"rehearsal of {'opteq' if paper == 'opteq' else 'others'}, {scale}"
+    return pytest.param(name, scale, marks=pytest.mark.xdist_group(group))
+
+
+@pytest.mark.parametrize(("name", "scale"), [_together(*one) for one in EVERY])
 def test_rehearsal(name, scale, shared):
     """Every row is trained and measured, every claim judged, every picture and page made."""
     one = experiment(name)
@@ -250,6 +265,7 @@ def test_controls_stand_in_every_comparison():
         "ours-reconstruction",
         "ours-deblurring",
     }
+    assert set(EXPERIMENTS) > ALONE
     assert without < set(EXPERIMENTS)
     for name in set(EXPERIMENTS) - without:
         one = EXPERIMENTS[name]

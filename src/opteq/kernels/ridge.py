@@ -99,7 +99,9 @@ class Ridge(Similarity):
 
     def bind(self, u: Tensor) -> BoundSimilarity:
         check_injection(self, u)
-        return _BoundRidge(freeze(self), u, self.curvature())
+        # By the norm that the weights have now, which steps may rely on; at most what is promised.
+        now = freeze(self)
+        return _BoundRidge(now, u, now.curvature())
 
     def curvature(self) -> Curvature:
         return self._curvature(promised(self.operator))

@@ -70,7 +70,8 @@ def stack(
     first: int = 2,
     hidden: int | None = None,
     potential: PotentialKind = "ramp",
-    gain: float = 3.0,
+    gain: float = 10.0,
+    start: float = 0.7,
     in_channels: int = 3,
     classes: int = 10,
     solver: Solver | None = None,
@@ -82,9 +83,9 @@ def stack(
     there are.
 
     `layer` "proximal" reflects at the proximal operator of sum psi(Wz + b), with `hidden` rows in W
-    for each place (by default as many as channels) and |W| at most `gain`: a step size for the
-    solver, not a premise of the certificate. The others are the layers of the literature with as
-    many parameters.
+    for each place (by default as many as channels). |W| is `start` at first and at most `gain`: the
+    larger, the harder to solve, but the certificate does not depend on it. The others are the
+    layers of the literature with as many parameters.
     """
     one_of("layer", layer, _KINDS)
     if len(channels) != len(depth) or not channels:
@@ -99,7 +100,8 @@ def stack(
         inner = width if hidden is None else hidden
         if layer == "proximal":
             psi = _potential(potential)
-            return [_reflection(width, inner, psi, gain, solver, gradient)]
+            operator = _operator(width, inner, gain, start)
+            return [_reflection(operator, psi, solver, gradient)]
         if layer == "convex_potential":
             return [ConvexPotential(width, inner)]
         if layer == "sdp":
@@ -127,17 +129,20 @@ def stack(
     return Stack(layers, UnitRows(now * side**2, classes))
 
 
-def _reflection(
-    channels: int,
-    hidden: int,
-    potential: Potential,
-    gain: float,
-    solver: Solver,
-    gradient: GradientRule,
-) -> Reflection:
+def _operator(channels: int, hidden: int, gain: float, start: float) -> Conv2d:
+    """Near an isometry, times `start`."""
     operator = start_orthogonal(Conv2d(channels, hidden, norm_bound=positive("gain", gain)))
-    prior = Ridge(operator, potential, bias=nn.Parameter(torch.zeros(hidden)))
-    problem = Problem(penalty=Free(), similarity=Measurement() + prior)
+    with torch.no_grad():
+        operator.raw.mul_(min(positive("start", start), gain) / gain)
+    return operator
+
+
+def _reflection(
+    operator: Conv2d, potential: Potential, solver: Solver, gradient: GradientRule
+) -> Reflection:
+    bias = nn.Parameter(torch.zeros(operator.out_channels))
+    similarity = Measurement() + Ridge(operator, potential, bias=bias)
+    problem = Problem(penalty=Free(), similarity=similarity)
     return Reflection(Equilibrium(problem, solver=solver, gradient=gradient))
 
 

@@ -57,6 +57,8 @@ class WeightedOperator(LinearOperator):
     """
 
     raw: Tensor
+    _limit: Tensor | None = None
+    """Of a frozen twin: what its norm was found to be at most."""
     gain: nn.Parameter | None
     """Lengths that are trained separately from directions; see `weight_norm`."""
 
@@ -114,13 +116,17 @@ class WeightedOperator(LinearOperator):
     @property
     def weight(self) -> Tensor:
         """The weight that is applied. Computed at each access: see `freeze`."""
+        return self._weight_and_limit()[0]
+
+    def _weight_and_limit(self) -> tuple[Tensor, Tensor | None]:
+        """The weight, and a bound of its norm where one was computed on the way."""
         if self._scaled:
-            return self.raw
+            return self.raw, self._limit
         direction = self.direction(self.raw)
         if self.gain is not None:
-            return direction * (self.gain / _lengths(direction, self.gain))
+            return direction * (self.gain / _lengths(direction, self.gain)), None
         if self.norm_bound is None:
-            return direction
+            return direction, None
         with full_precision(self.raw):
             norm = self._norm_of_raw()
         # Rounding each entry by eps moves the norm by at most eps * sqrt(taps * rank) of itself,
@@ -131,7 +137,9 @@ class WeightedOperator(LinearOperator):
         limit = (norm * slack).clamp(min=self.norm_bound)
         # number / tensor would multiply by a rounded inverse and change weights within the bound.
         scale = torch.full_like(limit, self.norm_bound) / limit
-        return (direction * scale).to(self.raw.dtype)
+        # Weights that are not finite promise what all do; the solve reports the samples.
+        found = (norm * slack).nan_to_num(nan=self.norm_bound).clamp(max=self.norm_bound)
+        return (direction * scale).to(self.raw.dtype), found
 
     def _norm_of_raw(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
@@ -152,6 +160,8 @@ class WeightedOperator(LinearOperator):
             return self._weight_norm.get(self.weight, self.norm_setting, self.tight_norm)
 
     def norm_limit(self) -> float:
+        if self._limit is not None:
+            return float(self._limit)
         if self.norm_bound is not None:
             return self.norm_bound
         # Free weights promise nothing, and their norm is not computed at every change.
@@ -170,7 +180,9 @@ class WeightedOperator(LinearOperator):
             )
         twin = copy.copy(operator)
         twin._parameters = {"gain": None}
-        twin._buffers = {"raw": operator.weight}
+        weight, limit = operator._weight_and_limit()
+        twin._buffers = {"raw": weight}
+        twin._limit = None if limit is None else limit.detach()
         twin._scaled = True
         return cast(Module, twin)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +143,15 @@ _Loader.add_implicit_resolver(
 )
 
 
+@lru_cache(maxsize=1000)
+def _parsed(text: str) -> Any:
+    """The same protocols are read for every recipe of an experiment."""
+    return yaml.load(text, _Loader)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        values = copy.deepcopy(_parsed(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise RecipeError(f"{path} cannot be read ({error.strerror}).", "Check the path.") from None
     except _NOT_YAML as error:

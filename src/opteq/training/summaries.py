@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 _PROTOCOLS = "protocols"
@@ -14,6 +15,7 @@ def recipe_folder() -> Path:
     return package if package.is_dir() else Path(__file__).parents[3] / "recipes"
 
 
+@cache
 def recipe_paths() -> dict[str, Path]:
     """Each recipe that comes with the library, by name. Protocols, which recipes extend, are
     not recipes themselves."""
@@ -21,6 +23,7 @@ def recipe_paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(found) if path.parent.name != _PROTOCOLS}
 
 
+@cache
 def protocol_paths() -> dict[str, Path]:
     """Data and training settings of the papers and for laptops, by name, for recipes to extend."""
     return {path.stem: path for path in sorted((recipe_folder() / _PROTOCOLS).glob("*.yaml"))}
