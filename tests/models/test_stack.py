@@ -127,6 +127,30 @@ def test_stacks_are_certified_and_no_attack_exceeds_it(kind):
     assert float(attacked.max()) > 0.1 * found.lipschitz
 
 
+@pytest.mark.parametrize("potential", ["ramp", "soft_ramp", "huber", "spline"])
+def test_gradients_equal_finite_differences(potential):
+    """In images and weights, through three solves."""
+    torch.manual_seed(0)
+    model = stack(channels=(4,), depth=(3,), hidden=6, potential=potential, side=4, in_channels=1)
+    assert opteq.certificate(model).lipschitz < 1.5
+    model = precise(model, tol=1e-13)
+    x = torch.rand(2, 1, 4, 4, dtype=torch.float64, requires_grad=True)
+    cost = torch.randn(2, 10, dtype=torch.float64)
+    loss = (model(x) * cost).sum()
+    parameters = dict(model.named_parameters())
+    found = torch.autograd.grad(loss, [x, *parameters.values()])
+    for tensor, gradient in zip([x, *parameters.values()], found, strict=True):
+        way, size = torch.randn_like(tensor), 1e-5
+        ends = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                tensor += sign * size * way
+                ends.append(float((model(x) * cost).sum()))
+                tensor -= sign * size * way
+        slope = (ends[0] - ends[1]) / (2 * size)
+        assert slope == pytest.approx(float((gradient * way).sum()), rel=1e-3, abs=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")  # of unrolled attacks
 def test_radii_are_those_of_pairs_of_classes():
     torch.manual_seed(0)

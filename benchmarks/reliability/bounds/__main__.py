@@ -42,7 +42,7 @@ def checks() -> dict[str, Callable[[int], Ratios]]:
         if "diversity" not in name:
             add(f"contraction: {name}", contraction, name)
         # A chain has none; that of a convex prior is 1, which leaves nothing to attack.
-        if name not in ("chain", "denoising, convex"):
+        if name not in ("chain", "denoising, convex", "proximal, ramp"):
             add(f"modulus: {name}", convexity, name)
         add(f"injection to equilibrium: {name}", lipschitz, name)
         add(f"one equilibrium: {name}", unique, name)

@@ -43,6 +43,8 @@ MODELS = {
     "OptEq": ("opteq_single_digits", {"channels": 16, "widths": (16,), "gradient": "one_step"}),
     "deep OptEq": ("opteq_digits", {"widths": (8, 8, 8), "gradient": "one_step"}),
     "MOptEq": ("mopteq_digits", {"channels": 16, "middle": (8, 8, 16)}),
+    "proximal stack": ("proximal_digits", {"depth": (3,), "solver": "newton"}),
+    "convex-potential stack": ("proximal_digits", {"layer": "convex_potential", "depth": (3,)}),
     "GEQ, free stem": ("geq_digits", {"certified": False, "channels": 16, "middle": (8, 16)}),
 }
 _TRAINED: dict[str, tuple[Network, Tensor, Tensor]] = {}
@@ -53,9 +55,10 @@ def trained(name: str) -> tuple[Network, Tensor, Tensor]:
     if name not in _TRAINED:
         torch.manual_seed(0)
         registered, options = MODELS[name]
-        options = {"certified": True, "head_grid": 4, "head_norm": 20.0} | options
-        if not options["certified"]:
-            options.pop("head_norm")
+        if registered != "proximal_digits":  # which is certified as it is
+            options = {"certified": True, "head_grid": 4, "head_norm": 20.0} | options
+            if not options["certified"]:
+                options.pop("head_norm")
         model = opteq.create_model(registered, **options)
         model.image_shape = (1, 8, 8)
         some = load_data("digits").train.subset(torch.arange(512))

@@ -17,9 +17,9 @@ from opteq.gradient import Implicit
 from opteq.kernels import Gaussian, Linear, Measurement, PatchGaussian, Ridge
 from opteq.operators import AveragePool, Conv2d, Dense, PatchProjection
 from opteq.penalties import Free, NonNegative, Shrinkage, Softplus
-from opteq.potentials import Potential, Spline, Welsch
+from opteq.potentials import Potential, Ramp, Spline, Welsch
 from opteq.problem import HeritageDiversity, Penalty, Problem, Similarity
-from opteq.solve import Anderson, ForwardBackward, MemoryGradient, Picard, Solver
+from opteq.solve import Anderson, ForwardBackward, MemoryGradient, Newton, Picard, Solver
 
 
 def _problem(similarity: Similarity, penalty: Penalty | None = None) -> EquilibriumMap:
@@ -71,6 +71,12 @@ def _denoising(potential: Potential) -> EquilibriumMap:
     return Proximal(Problem(penalty=Free(), similarity=Measurement() + prior))
 
 
+def _proximal() -> EquilibriumMap:
+    """A layer that cannot stretch, with large weights."""
+    prior = Ridge(Dense(5, 7, norm_bound=6.0), Ramp(), bias=torch.randn(7))
+    return Proximal(Problem(penalty=Free(), similarity=Measurement() + prior))
+
+
 def _monotone() -> EquilibriumMap:
     return Monotone(Dense(5, 5, norm_bound=None), Dense(5, 5, norm_bound=None), modulus=0.4)
 
@@ -97,6 +103,7 @@ MAPS: dict[str, tuple[Callable[[], EquilibriumMap], tuple[int, ...], Solver]] = 
         (1, 6, 6),
         MemoryGradient(),
     ),
+    "proximal, ramp": (_proximal, (5,), Newton()),
     "monotone": (_monotone, (5,), ForwardBackward()),
 }
 

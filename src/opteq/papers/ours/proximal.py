@@ -33,7 +33,7 @@ def _row(label: str, layer: str, depth: int, *, control: bool = False) -> Row:
     return Row(f"{label}, {depth} layers", Tiny("proximal", options), control=control)
 
 
-_OURS = tuple(_row("proximal", "proximal", depth) for depth in (2, 4, 8))
+_OURS = tuple(_row("proximal", "proximal", depth) for depth in (2, 4))
 _POTENTIAL = tuple(
     _row("convex potential", "convex_potential", depth, control=depth != 4) for depth in (4, 12)
 )
@@ -88,8 +88,8 @@ OURS_PROXIMAL = Experiment(
             points("proximal, 4 layers", "convex potential, 12 layers", _certified(RADII[0])),
         ),
         Statement(
-            "depth pays: eight proximal layers beside two",
-            points("proximal, 8 layers", "proximal, 2 layers", _certified(RADII[0])),
+            "depth pays: four proximal layers beside two",
+            points("proximal, 4 layers", "proximal, 2 layers", _certified(RADII[0])),
         ),
     ),
     pictures=_curves,
