@@ -117,6 +117,7 @@ def test_own_images_are_classified(trained, tmp_path):
     result = run_inside("predict", trained[0], good, "--top", 2)
     assert result.exit_code == 0
     assert re.search(r"digit\.png: \d [\d.]+%, \d [\d.]+%", result.stdout)
+    assert "certain" not in result.stdout  # nothing is proved of a free stem
     code, output, complaint = opteq("predict", trained[0], bad, good)
     assert code == 2
     assert "digit.png" in output

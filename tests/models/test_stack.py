@@ -1,14 +1,17 @@
 """Networks that cannot stretch: each layer against its dense Jacobian, the whole against attack."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
+from PIL import Image
 from torch.nn import functional
 
 import opteq
 from narrow import known
 from opteq.errors import OptionError, ShapeError
+from opteq.evaluation.predict import read_for
 from opteq.gradient import Unrolled
 from opteq.kernels import Measurement, Ridge
 from opteq.models.norm_keeping import (
@@ -22,7 +25,7 @@ from opteq.models.norm_keeping import (
     UnitRows,
     Widened,
 )
-from opteq.models.stack import _KINDS, stack
+from opteq.models.stack import LayerKind, PotentialKind, stack
 from opteq.operators import Dense
 from opteq.penalties import Free
 from opteq.potentials import Ramp, Welsch
@@ -114,7 +117,7 @@ def test_only_what_is_solved_and_convex_is_certified():
     assert module_lipschitz(reflection(Lying())) == math.inf
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", get_args(LayerKind))
 def test_stacks_are_certified_and_no_attack_exceeds_it(kind):
     torch.manual_seed(0)
     model = stack(layer=kind, channels=(16, 64), depth=(1, 1), side=8, in_channels=1).eval()
@@ -127,12 +130,12 @@ def test_stacks_are_certified_and_no_attack_exceeds_it(kind):
     assert float(attacked.max()) > 0.1 * found.lipschitz
 
 
-@pytest.mark.parametrize("potential", ["ramp", "soft_ramp", "huber", "spline"])
+@pytest.mark.parametrize("potential", get_args(PotentialKind))
 def test_gradients_equal_finite_differences(potential):
     """In images and weights, through three solves."""
     torch.manual_seed(0)
     model = stack(channels=(4,), depth=(3,), hidden=6, potential=potential, side=4, in_channels=1)
-    assert opteq.certificate(model).lipschitz < 1.5
+    assert module_lipschitz(model.layers) == 1
     model = precise(model, tol=1e-13)
     x = torch.rand(2, 1, 4, 4, dtype=torch.float64, requires_grad=True)
     cost = torch.randn(2, 10, dtype=torch.float64)
@@ -185,6 +188,17 @@ def test_answers_carry_the_error_of_their_solves():
     for layer in opteq.layer.equilibria(model):
         layer.solver = Nesterov(tol=1e-2, max_steps=1, on_failure="ignore")
     assert float(known(predicted_radius(model, x)).max()) == 0
+
+
+def test_predictions_come_with_their_radius(tmp_path):
+    torch.manual_seed(0)
+    model = opteq.create_model("proximal_digits").eval()
+    model.class_names, model.image_shape = tuple("0123456789"), (1, 8, 8)
+    Image.effect_noise((8, 8), 64).save(tmp_path / "a.png")
+    (found,) = opteq.predict(model, [tmp_path / "a.png"]).values()
+    x = read_for(model, tmp_path / "a.png")[None]
+    assert found.radius == pytest.approx(float(known(predicted_radius(model, x))))
+    assert f"(certain within {found.radius:.3f})" in str(found)
 
 
 def test_only_the_mean_of_pixels_is_taken_away():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,6 @@ from opteq.solve import Nesterov, Solver
 
 LayerKind = Literal["proximal", "convex_potential", "almost_orthogonal", "sdp", "cayley"]
 PotentialKind = Literal["ramp", "soft_ramp", "huber", "spline"]
-_KINDS = ("proximal", "convex_potential", "almost_orthogonal", "sdp", "cayley")
 
 
 class Stack(Network):
@@ -87,7 +86,7 @@ def stack(
     larger, the harder to solve, but the certificate does not depend on it. The others are the
     layers of the literature with as many parameters.
     """
-    one_of("layer", layer, _KINDS)
+    one_of("layer", layer, get_args(LayerKind))
     if len(channels) != len(depth) or not channels:
         raise OptionError(
             f"{len(channels)} widths for {len(depth)} depths.", "Give one for each stage."
@@ -147,7 +146,7 @@ def _reflection(
 
 
 def _potential(kind: PotentialKind) -> Potential:
-    one_of("potential", kind, ("ramp", "soft_ramp", "huber", "spline"))
+    one_of("potential", kind, get_args(PotentialKind))
     if kind == "ramp":
         return Ramp()
     if kind == "soft_ramp":

@@ -34,10 +34,14 @@ def each_prediction(
     """Predictions one by one, with a file's error in place of its answer."""
     model = run.model if isinstance(run, Run) else run
     model = model if isinstance(model, Network) else load(model)
-    paths = [Path(image) for image in images]
+    certified: bool | None = None
 
     def radius(x: Tensor) -> float | None:
+        nonlocal certified
+        if certified is False:
+            return None
         found = predicted_radius(model, x[None])
+        certified = found is not None  # which is a matter of the model, not of the image
         return None if found is None else float(found)
 
-    return predict_files(model, paths, top=top, radius=radius)
+    return predict_files(model, [Path(image) for image in images], top=top, radius=radius)
