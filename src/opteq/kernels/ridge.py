@@ -200,7 +200,11 @@ class _BoundRidge(BoundSimilarity):
         """The derivative of the prior in its responses v = Wz."""
         if self.ridge.group > 1:
             return self.weights(v) * v
-        return self.ridge.strength * self._run(_slope, v, self._scale_of(v))
+        if self.scale is None and not self.ridge.compiled:
+            slope = self.pure(v, *self.numbers)
+        else:
+            slope = self._run(_slope, v, self._scale_of(v))
+        return slope if self.ridge.strength == 1 else self.ridge.strength * slope
 
     def pull_and_weights(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """The pull, and its ratio to the responses."""

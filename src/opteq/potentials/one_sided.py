@@ -24,7 +24,8 @@ class Ramp(Potential):
         return self.mu * torch.relu(t).square() / 2
 
     def slope(self, t: Tensor) -> Tensor:
-        return self.mu * torch.relu(t)
+        slope = torch.relu(t)
+        return slope if self.mu == 1 else self.mu * slope
 
     def bend(self, t: Tensor) -> Tensor:
         return self.mu * (t > 0).to(t)
