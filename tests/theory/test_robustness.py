@@ -11,7 +11,14 @@ from opteq.data import load_data
 from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
 from opteq.theory import certificate
-from opteq.theory.robustness import certified_radius, robust_accuracy, survivors, withstands_all
+from opteq.theory.robustness import (
+    certified_radius,
+    exact_radius,
+    predicted_radius,
+    robust_accuracy,
+    survivors,
+    withstands_all,
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +98,13 @@ def test_bad_settings_are_refused(trained):
         robust_accuracy(model, [(images, labels)], (0.0,))
     with pytest.raises(OptionError, match="training mode"):
         robust_accuracy(opteq.create_model("geq_digits"), [(images, labels)])
+
+
+def test_only_models_made_to_be_certified_say_how_certain_they_are(trained):
+    model, images, _ = trained
+    assert predicted_radius(model, images[:4]) is None
+    torch.manual_seed(0)
+    bounded = opteq.create_model("geq_digits", certified=True).eval()
+    found = predicted_radius(bounded, images[:4])
+    labels = bounded(images[:4]).argmax(1)
+    torch.testing.assert_close(found, exact_radius(bounded, images[:4], labels))

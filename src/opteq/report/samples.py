@@ -16,6 +16,7 @@ from opteq.errors import NotConvergedWarning
 from opteq.models.network import Network, is_right
 from opteq.solve import Solution
 from opteq.states import as_tuple
+from opteq.theory.robustness import predicted_radius
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Sample:
     truth: str
     guess: str
     confidence: float
+    radius: float | None
+    """Within which no change of the image changes the guess; None if nothing is proved."""
     maps: list[Map]
     traces: list[SampleTrace]
 
@@ -66,6 +69,7 @@ def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
         wrong = (~is_right(logits, labels)).nonzero()[:, 0].tolist()
         chosen = _different(labels, count - bool(wrong)) + wrong[:1]
         output = model.run(x[chosen].to(device))
+        radii = predicted_radius(model, x[chosen].to(device))
     chances = logits.softmax(1)
     samples = []
     for position, index in enumerate(chosen):
@@ -77,6 +81,7 @@ def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
                 data.classes[int(labels[index])],
                 data.classes[guess],
                 float(chances[index, guess]),
+                None if radii is None else float(radii[position]),
                 [m for s in output.solutions for m in _maps(s, position)],
                 [_trace(s, position) for s in output.solutions if s.trace is not None],
             )

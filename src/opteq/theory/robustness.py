@@ -28,6 +28,7 @@ from opteq.errors import OptionError
 from opteq.layer import equilibria
 from opteq.models.network import Classifier, Network, Output, is_right
 from opteq.models.stack import Stack
+from opteq.models.stems import BoundedStem
 from opteq.operators.spectral import dense_norm
 from opteq.theory.certificate import certificate
 from opteq.theory.layers import head_matrix, resolves_a_convex_problem
@@ -122,12 +123,13 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
 @torch.no_grad()
 def predicted_radius(model: Network, x: Tensor) -> Tensor | None:
     """How far each image can be moved before the class that the model predicts for it changes; None
-    if nothing is proved about the model.
+    for a model that was not made to be certified, whose radii would hardly be worth their cost.
 
     For a `Stack` from the answers as they were returned, less the error of its solves; for others
     from exact equilibria, see `exact_radius`.
     """
-    if not isinstance(model, Stack) and not equilibria(model):
+    bounded = isinstance(model, Classifier) and isinstance(model.stem, BoundedStem)
+    if not bounded and not isinstance(model, Stack):
         return None
     lipschitz = certificate(model, input_shape=tuple(x.shape[1:])).lipschitz
     if not math.isfinite(lipschitz):
