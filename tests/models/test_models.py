@@ -166,11 +166,10 @@ def test_loss_falls_on_real_digits(key):
         case = CASES[key]
         model = case.build()
         given, target = case.batch(8)
-    losses = train(case, model, given, target, steps=15 if key in VARIANTS else 10)
+    losses = train(case, model, given, target, steps=20 if key in VARIANTS else 10)
     assert all(loss == loss and loss < 100 for loss in losses)
-    # Of some models next to nothing is learned, and marks tell most of what there is to know.
-    enough = 0.98 if case.task == "seeded" else 0.97
-    enough = enough if model.count_parameters() > 10 else 1.0
+    # Of some models next to nothing is learned.
+    enough = 0.98 if model.count_parameters() > 10 else 1.0
     assert min(losses[-3:]) < enough * losses[0]
 
 
