@@ -76,11 +76,13 @@ def _mdeq(options: Options, side: int) -> tuple[Options, int]:
 
 
 def _stack(options: Options, side: int) -> tuple[Options, int]:
-    # The fewest channels that the folded image fits into.
+    # As few channels as the folded image fits into, with a few of zeros where there were some.
     channels, now, fold = [], options.get("in_channels", 3), options.get("first", 2)
-    for _ in options["channels"]:
-        channels.append(now * fold**2)
-        now, fold = channels[-1], 2
+    full = now
+    for width in options["channels"]:
+        zeros = 2 if width > full * fold**2 else 0
+        channels.append(now * fold**2 + zeros)
+        now, full, fold = channels[-1], width, 2
     small = 2 ** len(channels) * options.get("first", 2) * options.get("pool", 1)
     return {"channels": tuple(channels), "side": small}, small
 

@@ -17,8 +17,6 @@ from opteq.papers.engine.experiment import (
 from opteq.papers.engine.results import Results
 from opteq.papers.engine.verdicts import Statement, points
 
-# Epochs of convex-potential layers that take as long as the eight of proximal layers.
-_AS_LONG = 40
 RADII = tuple(n / 255 for n in (36, 72, 108, 255))
 
 
@@ -39,11 +37,6 @@ _OURS = _row("proximal", "proximal", 4)
 _POTENTIAL = tuple(
     _row("convex potential", "convex_potential", depth, control=depth != 4) for depth in (4, 12)
 )
-_LONGER = Row(
-    f"convex potential, 4 layers, {_AS_LONG} epochs",
-    Tiny("proximal", {"layer": "convex_potential", "depth": (4,)}, {"train.epochs": _AS_LONG}),
-    control=True,
-)
 _OTHERS = (
     _row("SDP-based", "sdp", 4),
     _row("almost orthogonal", "almost_orthogonal", 4),
@@ -54,7 +47,7 @@ _BASELINES = ("convex potential, 4 layers", *(row.label for row in _OTHERS))
 
 def _curves(results: Results) -> dict[str, Picture]:
     series = {}
-    for row in (_OURS, *_POTENTIAL, _LONGER, *_OTHERS):
+    for row in (_OURS, *_POTENTIAL, *_OTHERS):
         if not results.has(row.label, "clean"):
             continue
         values = [
@@ -67,7 +60,7 @@ def _curves(results: Results) -> dict[str, Picture]:
 
 
 OURS_PROXIMAL = Experiment(
-    rows=(_OURS, *_POTENTIAL, _LONGER, *_OTHERS),
+    rows=(_OURS, *_POTENTIAL, *_OTHERS),
     data="cifar10",
     measure=measures.all_of(
         measures.accuracy, measures.certificates(RADII, most=2000, steps=10, attacked=100)
@@ -93,10 +86,6 @@ OURS_PROXIMAL = Experiment(
         Statement(
             "and than twelve convex-potential layers",
             points("proximal, 4 layers", "convex potential, 12 layers", _certified(RADII[0])),
-        ),
-        Statement(
-            "and than four that were trained for as long",
-            points("proximal, 4 layers", _LONGER.label, _certified(RADII[0])),
         ),
     ),
     pictures=_curves,
