@@ -95,7 +95,9 @@ def test_frozen_twin_is_the_same_operator(name):
     twin = freeze(operator)
     z = torch.randn(2, *case.shape, dtype=torch.float64)
     assert torch.equal(twin(z), operator(z))
-    assert twin.norm_limit() == operator.norm_limit()
+    # The twin has the weights of now, and its limit may be theirs.
+    true = float(torch.linalg.matrix_norm(dense_matrix(twin, case.shape).detach(), 2))
+    assert true * (1 - 1e-9) <= twin.norm_limit() <= operator.norm_limit()
 
 
 def test_frozen_twin_computes_the_weight_once_and_keeps_its_gradient():
