@@ -57,7 +57,8 @@ def test_hessian_stays_within_its_bounds(name):
         for size in (0.1, 1.0, 3.0):
             eigenvalues = torch.linalg.eigvalsh(dense_hessians(similarity, size * z, u))
             for range_ in ((low, high), overall):
-                least, most = (torch.as_tensor(end).expand(len(z)) for end in range_)
+                ends = (torch.as_tensor(end, dtype=torch.float64) for end in range_)
+                least, most = (end.expand(len(z)) for end in ends)
                 assert (eigenvalues[:, 0] >= least - 1e-9).all()
                 assert (eigenvalues[:, -1] <= most + 1e-9).all()
 
