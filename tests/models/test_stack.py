@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import opteq
 from narrow import known
-from opteq.errors import OptionError, ShapeError
+from opteq.errors import NotConvergedWarning, OptionError, ShapeError
 from opteq.evaluation.predict import read_for
 from opteq.gradient import Unrolled
 from opteq.kernels import Measurement, Ridge
@@ -199,6 +199,30 @@ def test_predictions_come_with_their_radius(tmp_path):
     x = read_for(model, tmp_path / "a.png")[None]
     assert found.radius == pytest.approx(float(known(predicted_radius(model, x))))
     assert f"(certain within {found.radius:.3f})" in str(found)
+
+
+def test_odd_inputs_have_no_radius_and_break_nothing():
+    torch.manual_seed(0)
+    model = stack(channels=(16,), depth=(2,), side=8, in_channels=1).eval()
+    assert model(torch.rand(0, 1, 8, 8)).shape == (0, 10)
+    assert len(known(predicted_radius(model, torch.rand(0, 1, 8, 8)))) == 0
+    x = torch.rand(3, 1, 8, 8)
+    x[1] = math.nan
+    with pytest.warns(NotConvergedWarning):
+        radius = known(predicted_radius(model, x))
+    assert radius[1] == 0
+    assert bool(radius.isfinite().all())
+    model.head.weight.data[:] = model.head.weight.data[:1]  # all classes are one
+    assert float(known(predicted_radius(model, x[:1]))) == 0
+    layer = SDPBased(4, 6)
+    layer.logs.data[:2] = torch.tensor([1e4, -1e4])
+    layer.weight.data[2] = 0
+    assert bool(layer(torch.randn(2, 4, 5, 7)).isfinite().all())
+
+
+def test_folding_is_a_permutation():
+    x = torch.randn(2, 3, 8, 12)
+    torch.testing.assert_close(ToDepth(4)(x), functional.pixel_unshuffle(x, 4), rtol=0, atol=0)
 
 
 def test_only_the_mean_of_pixels_is_taken_away():

@@ -21,6 +21,9 @@ from opteq.operators import Conv2d, freeze
 from opteq.options import whole
 from opteq.solve import Solution
 
+# Weights between rows are within e to the power of this, so that no ratio overflows.
+_LARGEST_LOG = 20.0
+
 
 class ToDepth(nn.Module):
     """Each block of `factor` x `factor` places becomes one with that many times the channels: a
@@ -31,7 +34,12 @@ class ToDepth(nn.Module):
         self.factor = whole("factor", factor, least=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.pixel_unshuffle(_divided(x, self.factor), self.factor)
+        batch, channels, height, width = _divided(x, self.factor).shape
+        # Not pixel_unshuffle, which leaves empty batches as they are.
+        high, wide = height // self.factor, width // self.factor
+        blocks = x.reshape(batch, channels, high, self.factor, wide, self.factor)
+        folded = channels * self.factor**2
+        return blocks.permute(0, 1, 3, 5, 2, 4).reshape(batch, folded, high, wide)
 
     def lipschitz(self) -> float:
         return 1.0
@@ -141,7 +149,8 @@ class SDPBased(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         W, side = self.weight, self.weight.shape[-1]
         gram = functional.conv2d(W, W, padding=side - 1).abs().sum((2, 3))
-        ratio = torch.exp(self.logs[None] - self.logs[:, None])
+        logs = self.logs.clamp(-_LARGEST_LOG, _LARGEST_LOG)
+        ratio = torch.exp(logs[None] - logs[:, None])
         rows = (gram * ratio).sum(1).clamp(min=torch.finfo(W.dtype).tiny)
         active = torch.relu(functional.conv2d(z, W, self.bias, padding=side // 2))
         back = active * (2 / rows)[:, None, None]

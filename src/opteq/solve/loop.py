@@ -29,6 +29,8 @@ _LOOK_EVERY = 4
 _COARSE = 1e-4
 # A residual of which rounding makes this part is one of rounding: errors of all steps add up.
 _SHARE = 0.1
+# Evaluations after which two more, to find out, are a small part.
+_PATIENT = 20
 # A residual within this factor of the tolerance is likely to be within it after one more step.
 _NEAR = 100
 
@@ -98,6 +100,8 @@ def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> Non
 def _blame_rounding(solution: Solution, map: Callable[[Any], Any]) -> None:
     """Say so where a residual stays up because the numbers are too coarse for so steep a map: where
     rounding the state once more moves T(z) - z by as much as is left of it."""
+    if solution.evaluations < _PATIENT:
+        return
     suspects = (Status.STALLED, Status.DIVERGED, Status.MAX_STEPS)
     failed = torch.isin(solution.codes, solution.codes.new_tensor([code(s) for s in suspects]))
     if not bool(failed.any()):

@@ -14,7 +14,7 @@ from torch import Tensor
 from opteq.equilibrium.base import BoundMap
 from opteq.errors import NotConvergedError, NotConvergedWarning
 from opteq.solve.feedback import Feedback, feedback, local_rate
-from opteq.states import State
+from opteq.states import State, as_tuple
 
 _INSIDE = ("opteq.", "torch.")
 
@@ -103,6 +103,16 @@ class Solution:
     def status(self) -> list[Status]:
         """One sentence per sample."""
         return [CODES[index] for index in self.codes.tolist()]
+
+    @property
+    def gap(self) -> Tensor:
+        """What |T(z) - z| is at most, for each sample: the residual is relative to |T(z)|, which is
+        at most |z| / (1 - residual). Where G is strongly convex with modulus m, z is within gap / m
+        of its minimiser."""
+        parts = [part.detach().double().flatten(1) for part in as_tuple(self.state)]
+        residual = self.residual.double()
+        size = torch.cat(parts, 1).norm(dim=1)
+        return torch.where(residual < 1, residual * size / (1 - residual), torch.inf)
 
     @property
     def gates(self) -> Tensor | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +80,13 @@ def certified_radius(
     """
     lead = logits.gather(1, labels[:, None]) - logits
     slope = lipschitz[labels].to(lead) if isinstance(lipschitz, Tensor) else 2**0.5 * lipschitz
-    radius = (lead / slope).scatter(1, labels[:, None], math.inf)
-    return (radius.amin(1) - error).clamp(min=0)
+    radius = lead / slope
+    if isinstance(slope, Tensor):
+        # Classes with the same row differ by their bias alone, and by rounding.
+        radius = torch.where(slope > 0, radius, 0.0)
+    radius = radius.scatter(1, labels[:, None], math.inf)
+    # Where logits are NaN nothing is known.
+    return (radius.amin(1) - error).nan_to_num(nan=0.0, posinf=math.inf).clamp(min=0)
 
 
 def solve_error(model: Network, output: Output) -> Tensor | None:
@@ -97,11 +102,7 @@ def solve_error(model: Network, output: Output) -> Tensor | None:
     for layer, solution in zip(equilibria(model), output.solutions, strict=True):
         if not resolves_a_convex_problem(layer):
             return None
-        # The residual is relative to |T(z)|, which is at most |z| / (1 - residual).
-        size = cast(Tensor, solution.state).detach().double().flatten(1).norm(dim=1)
-        part = solution.residual.double().clamp(max=1)
-        gap = part * size / (1 - part)
-        total = total + torch.where(solution.converged, 2 * gap, math.inf)
+        total = total + torch.where(solution.converged, 2 * solution.gap, math.inf)
     return total
 
 

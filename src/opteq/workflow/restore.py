@@ -64,12 +64,10 @@ def _certain(found: Restored) -> str:
     modulus = returned_bounds(found.layer).convexity
     if modulus <= 0:
         return "a minimiser of a convex energy" if modulus == 0 else "a stationary point"
-    state, residual = cast(Tensor, found.solution.state).flatten(1), found.solution.residual
+    state = cast(Tensor, found.solution.state)
     if not len(state):
         return "the one minimiser"
-    # The residual is relative to |T(z)|, which is at most |z| / (1 - residual).
-    gap = residual * state.norm(dim=1) / (1 - residual).clamp(min=1e-3)
-    off = 255 * float((gap / (modulus * state.shape[1] ** 0.5)).max())
+    off = 255 * float((found.solution.gap / (modulus * state[0].numel() ** 0.5)).max())
     return f"the one minimiser, off by at most {off:.1g} of 255 (root mean square)"
 
 
