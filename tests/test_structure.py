@@ -22,6 +22,7 @@ FLOW = [
     "errors",
     "options",
     "settings",
+    "addresses",
     "files",
     "environment",
     "exhibits",

@@ -15,23 +15,36 @@ __all__ = [
     "compare",
     "create_model",
     "evaluate",
+    "explain",
     "list_models",
     "load",
     "load_recipe",
     "predict",
+    "register_data",
+    "register_model",
     "reproduce",
     "restore",
     "train",
 ]
 
 if TYPE_CHECKING:
+    from opteq.data.catalogue import register_data
     from opteq.layer import Equilibrium
-    from opteq.models.registry import create_model, list_models
+    from opteq.models.registry import create_model, list_models, register_model
     from opteq.problem import Problem
     from opteq.theory import certificate
     from opteq.training.load import load
     from opteq.training.recipe_files import load_recipe
-    from opteq.workflow import certify, compare, evaluate, predict, reproduce, restore, train
+    from opteq.workflow import (
+        certify,
+        compare,
+        evaluate,
+        explain,
+        predict,
+        reproduce,
+        restore,
+        train,
+    )
 
 # Torch takes seconds to import: it is loaded by the first name that needs it.
 _HOMES = {
@@ -40,10 +53,12 @@ _HOMES = {
     "certificate": "opteq.theory",
     "create_model": "opteq.models.registry",
     "list_models": "opteq.models.registry",
+    "register_data": "opteq.data.catalogue",
+    "register_model": "opteq.models.registry",
     "load": "opteq.training.load",
     "load_recipe": "opteq.training.recipe_files",
     **dict.fromkeys(
-        ("certify", "compare", "evaluate", "predict", "reproduce", "restore", "train"),
+        ("certify", "compare", "evaluate", "explain", "predict", "reproduce", "restore", "train"),
         "opteq.workflow",
     ),
 }

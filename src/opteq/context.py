@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from opteq.gradient import GradientRule
-from opteq.layer import WarmStart, equilibria
+from opteq.layer import Solved, WarmStart, equilibria
 
 
 @contextmanager
@@ -17,6 +17,14 @@ def record_steps(model: nn.Module) -> Iterator[None]:
     """Every equilibrium in `model` records its steps in `Solution.trace`."""
     with _each(model, "records_steps", lambda: True):
         yield
+
+
+@contextmanager
+def keep_solves(model: nn.Module) -> Iterator[list[Solved]]:
+    """A list to which every solve in `model` is added, with its layer and injection."""
+    found: list[Solved] = []
+    with _each(model, "kept", lambda: found):
+        yield found
 
 
 @contextmanager

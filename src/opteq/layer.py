@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +81,7 @@ class Equilibrium(nn.Module):
         self.gradient = gradient
         self.records_steps = False
         self.warm_start: WarmStart | None = None
+        self.kept: list[Solved] | None = None
         if not allow_uncertified:
             _refuse_uncertified(self.map, solver, gradient)
         if compile:
@@ -123,6 +124,8 @@ class Equilibrium(nn.Module):
             self.warm_start.previous = solution.state
         solution.state = in_order(solution.state, given)
         solution.map = bound
+        if self.kept is not None:
+            self.kept.append(Solved(self, given, solution))
         return solution
 
     def _promoted(self, state: Any) -> Any:
@@ -142,6 +145,14 @@ class Equilibrium(nn.Module):
 def equilibria(model: nn.Module) -> list[Equilibrium]:
     """Every equilibrium layer in `model`, itself included."""
     return [module for module in model.modules() if isinstance(module, Equilibrium)]
+
+
+class Solved(NamedTuple):
+    """A solve that took place."""
+
+    layer: Equilibrium
+    injection: Tensor
+    solution: Solution
 
 
 class WarmStart:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opteq.addresses import function_at, is_address
 from opteq.data.download import data_folder
-from opteq.errors import DataWarning, OptionError, UnknownOptionError, nearest
+from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError, nearest
 
 if TYPE_CHECKING:
     from opteq.data.dataset import Data
@@ -29,7 +32,63 @@ class Named:
 
 def list_data() -> dict[str, str]:
     """Names of the datasets with a line about each."""
-    return {name: found.summary for name, found in NAMED.items()}
+    return {name: found.summary for name, found in NAMED.items() if name != GIVEN}
+
+
+GIVEN = "given"
+"""What runs call data that was handed to them in Python."""
+
+
+def named(name: str) -> Named:
+    """What is known about a dataset; `my_file.py:load` is one of your own."""
+    if is_address(name):
+        return Named("data of your own", "", _own(name, function_at(name)))
+    if name not in NAMED:
+        raise UnknownOptionError(f"There is no dataset {name!r}.", nearest(name, NAMED))
+    return NAMED[name]
+
+
+def register_data(
+    name: str, load: Callable[..., Any], *, summary: str = "data of your own"
+) -> None:
+    """Give data of your own a name for recipes. `load` returns `Data`, such as
+    `opteq.data.memory_data` makes from arrays; if it takes an argument, that is the data folder.
+
+    >>> from opteq.data import load_data
+    >>> register_data("digits-again", lambda: load_data("digits"))
+    >>> len(load_data("digits-again").test)
+    360
+    """
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise OptionError(f"Data cannot be called {name!r}.", "Use letters, digits, - and _.")
+    if name in NAMED and name not in _REGISTERED:
+        raise OptionError(f"There is already a dataset {name!r}.", "Choose another name.")
+    if not callable(load):
+        raise OptionError(f"load is a {type(load).__name__}.", "Give a function.")
+    _REGISTERED.add(name)
+    NAMED[name] = Named(summary, "", _own(name, load))
+
+
+_REGISTERED: set[str] = set()
+
+
+def _own(name: str, load: Callable[..., Any]) -> Callable[[DataSettings, Path], Data]:
+    def read(settings: DataSettings, folder: Path) -> Data:
+        from opteq.data.dataset import Data, check_labels
+
+        home = folder if settings.path is None else Path(settings.path)
+        found = load(home) if inspect.signature(load).parameters else load()
+        if not isinstance(found, Data):
+            raise DataError(
+                f"{name} returned a {type(found).__name__}, not Data.",
+                "Return opteq.data.memory_data(train=(images, labels), test=(images, labels)).",
+            )
+        if found.task == "classification":
+            for part, images in (("training", found.train), ("test", found.test)):
+                check_labels(images.class_labels(), len(found.classes), f"{name}, {part} images,")
+        return found
+
+    return read
 
 
 def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) -> Data:
@@ -43,16 +102,13 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
 
     if isinstance(settings, str):
         settings = DataSettings(name=settings)
-    if settings.name not in NAMED:
-        raise UnknownOptionError(
-            f"There is no dataset {settings.name!r}.", nearest(settings.name, NAMED)
-        )
+    found = named(settings.name)
     if settings.split == "super_classes" and settings.name not in ("cifar100", "digits"):
         raise OptionError(
             "Only cifar100 and digits have super-classes.", "Use data.split=standard."
         )
-    data = NAMED[settings.name].load(settings, data_folder(Path(data_dir) if data_dir else None))
-    _warn_if_incomplete(data, settings)
+    data = found.load(settings, data_folder(Path(data_dir) if data_dir else None))
+    _warn_if_incomplete(data, settings, found.complete)
     if settings.split == "five_known":
         data = known_unknown(data, range(5))
     if settings.split == "super_classes" and settings.name == "digits":
@@ -64,9 +120,10 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
     )
 
 
-def _warn_if_incomplete(data: Data, settings: DataSettings) -> None:
+def _warn_if_incomplete(
+    data: Data, settings: DataSettings, complete: tuple[int, int] | None
+) -> None:
     """An interrupted unpacking by hand leaves a folder that looks like the data."""
-    complete = NAMED[settings.name].complete
     if complete is None or settings.split != "standard":
         return
     found = len(data.train), len(data.test)
@@ -135,7 +192,13 @@ def _image_folder(name: str, default: int) -> Callable[[DataSettings, Path], Dat
         home = folder if settings.path is None else Path(settings.path)
         if name != "folder":
             home = folder / name
-        return load_image_folder(home, size=settings.side(default), name=name)
+        return load_image_folder(
+            home,
+            size=settings.side(default),
+            name=name,
+            test=settings.test,
+            seed=settings.split_seed,
+        )
 
     return load
 
@@ -176,6 +239,13 @@ def _photos(settings: DataSettings, folder: Path) -> Data:
 
     home = folder if settings.path is None else Path(settings.path)
     return load_photographs(home, settings.pair_size() or (180, 180))
+
+
+def _given(settings: DataSettings, folder: Path) -> Data:
+    raise DataError(
+        "This run was trained on images given in Python, which it does not keep.",
+        "Give them again: opteq.evaluate(run, data=...), opteq.train(resume=True, data=...).",
+    )
 
 
 def _fake(settings: DataSettings, folder: Path) -> Data:
@@ -228,10 +298,15 @@ NAMED = {
         _image_folder("imagenet", 224),
     ),
     "cityscapes": Named("2,975 + 500 street scenes with 19 classes", "cityscapes", _cityscapes),
-    "folder": Named("your own images: train/CLASS/*, val/CLASS/*", "", _image_folder("folder", 32)),
+    "folder": Named(
+        "your own images: CLASS/*, or train/CLASS/* and val/CLASS/*",
+        "",
+        _image_folder("folder", 32),
+    ),
     "pairs": Named("your own images/ and labels/ for segmentation", "", _pairs),
     "bsd": Named("400 + 68 grey photographs to restore, 180x180 and 321x481", "bsd", _bsd),
     "photos": Named("your own photographs in one folder, to learn how images look", "", _photos),
     "mazes": Named("2,000 + 200 mazes with the way through them, made on the fly", "", _mazes),
+    GIVEN: Named("images that were handed over in Python", "", _given),
     "fake": Named("random images, to try a recipe without its data", "", _fake),
 }

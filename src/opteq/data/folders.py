@@ -41,24 +41,60 @@ def load_imagenette(folder: Path, *, size: int, download: bool = True) -> Data:
     return Data(data.name, data.train, data.test, names)
 
 
-def load_image_folder(folder: Path, *, size: int, name: str = "folder") -> Data:
-    """One folder of images for each class, below `train` and `val` (or `test`)."""
-    train = folder / "train"
-    test = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
-    if not train.is_dir() or test is None:
+def load_image_folder(
+    folder: Path, *, size: int, name: str = "folder", test: float = 0.2, seed: int = 0
+) -> Data:
+    """One folder of images for each class, below `train` and `val` (or `test`). Without these two,
+    class folders lie in the folder itself, and a fraction `test` of each class, drawn with `seed`
+    and at least one image, is kept for testing."""
+    if not folder.is_dir():
         raise DataError(
-            f"{folder} has no folders train and val (or test).",
-            "Put images into train/CLASS/ and val/CLASS/.",
+            f"There is no folder {folder}.", "If it has moved, give its new place: data.path=DIR."
         )
+    train = folder / "train"
+    kept = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
+    if train.is_dir() != (kept is not None):
+        raise DataError(
+            f"{folder} has only one of the folders train and val (or test).",
+            "Put images into train/CLASS/ and val/CLASS/, or all of them into CLASS/.",
+        )
+    if kept is None:
+        return _split(folder, size=size, name=name, test=test, seed=seed)
     classes = tuple(_class_names(train))
-    strangers = sorted(set(_class_names(test)) - set(classes))
+    strangers = sorted(set(_class_names(kept)) - set(classes))
     if strangers:
         raise DataError(
-            f"{test} has the class {strangers[0]!r}, which {train} does not have.",
+            f"{kept} has the class {strangers[0]!r}, which {train} does not have.",
             "Training and test folders must have the same classes.",
         )
-    sets = [_class_folders(part, classes, size) for part in (train, test)]
+    sets = [_class_folders(part, classes, size) for part in (train, kept)]
     return Data(name, sets[0], sets[1], classes)
+
+
+def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Data:
+    """Each class divided on its own, so that rare ones are tested too."""
+    classes = tuple(_class_names(folder))
+    if len(classes) < 2:
+        raise DataError(
+            f"{folder} has {len(classes)} class folders.",
+            "Put the images of each class into a folder of its name: CLASS/*.jpg.",
+        )
+    every = _class_folders(folder, classes, size)
+    labels, generator = every.class_labels(), torch.Generator().manual_seed(seed)
+    learnt, kept = [], []
+    for label, title in enumerate(classes):
+        own = (labels == label).nonzero()[:, 0]
+        if len(own) < 2:
+            raise DataError(
+                f"{folder / title} has {len(own)} images.",
+                "Each class needs two: one to learn from, one to test on.",
+            )
+        own = own[torch.randperm(len(own), generator=generator)]
+        cut = min(len(own) - 1, max(1, round(test * len(own))))
+        learnt.append(own[cut:])
+        kept.append(own[:cut])
+    train, tested = (torch.cat(part).sort().values for part in (learnt, kept))
+    return Data(name, every.subset(train), every.subset(tested), classes)
 
 
 def _class_names(folder: Path) -> list[str]:

@@ -24,6 +24,11 @@ class DataSettings(Settings):
     labels: Literal["fine", "coarse"] = "fine"
     limit_train: Annotated[int, Field(ge=1)] | None = None
     limit_test: Annotated[int, Field(ge=1)] | None = None
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """For folder: the fraction of each class that is kept for testing, where there are no folders
+    train and val."""
+    split_seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Which images these are; not the seed of the training, so that runs can be compared."""
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The fraction of the training images held out to choose the best epoch."""
     image_size: Side | tuple[Side, Side] | None = None

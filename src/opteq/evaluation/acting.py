@@ -12,7 +12,7 @@ from torch import Tensor
 from opteq.errors import NotConvergedWarning
 from opteq.exhibits import Table
 from opteq.layer import Equilibrium
-from opteq.models.network import Classifier, Segmenter
+from opteq.models.network import Network
 from opteq.solve import solve
 from opteq.solve.feedback import feedback, local_rate
 from opteq.states import State, as_tuple
@@ -40,12 +40,11 @@ class Acting:
 
 
 @torch.no_grad()
-def acting(model: Classifier | Segmenter, x: Tensor) -> list[Acting]:
+def acting(model: Network, x: Tensor) -> list[Acting]:
     """One for each equilibrium of the model."""
-    features = model.stem((x - model.pixel_mean) / model.pixel_std)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        return [_one(layer, injection) for layer, injection in model.body.parts(features)]
+        return [_one(layer, injection) for layer, injection in model.injections(x)]
 
 
 def acting_table(found: list[Acting]) -> Table:

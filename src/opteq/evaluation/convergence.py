@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.errors import NotConvergedWarning
 from opteq.layer import Equilibrium
-from opteq.models.network import Classifier
+from opteq.models.network import Network
 from opteq.solve import Anderson, Picard, Solver, solve
 
 
@@ -29,13 +29,19 @@ class Convergence:
 
 @torch.no_grad()
 def convergence(
-    model: Classifier, x: Tensor, *, steps: int = 50, solver: Solver | None = None
+    model: Network, x: Tensor, *, steps: int = 50, solver: Solver | None = None
 ) -> list[Convergence]:
     """One for each equilibrium of the model, solved for `steps` evaluations whatever the residual;
     by Anderson's method unless `solver` is given."""
     solver = Anderson(tol=0.0, max_steps=steps, on_failure="ignore") if solver is None else solver
-    features = model.stem((x - model.pixel_mean) / model.pixel_std)
-    return [_one(layer, injection, solver) for layer, injection in model.body.parts(features)]
+    return [_one(layer, injection, solver) for layer, injection in injections(model, x)]
+
+
+def injections(model: Network, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+    """What the equilibria of a model are solved for, however well the model itself solves them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        return model.injections(x)
 
 
 def plain(steps: int) -> Solver:
@@ -70,14 +76,13 @@ def _held(values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def mean_steps(model: Classifier, x: Tensor, tolerance: float = 1e-4) -> float:
+def mean_steps(model: Network, x: Tensor, tolerance: float = 1e-4) -> float:
     """Mean evaluations of the map that a sample needs to reach `tolerance`, over all equilibria."""
     solver = Anderson(tol=tolerance, max_steps=200, on_failure="ignore")
-    features = model.stem((x - model.pixel_mean) / model.pixel_std)
     taken = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        for layer, injection in model.body.parts(features):
+        for layer, injection in injections(model, x):
             bound = layer.map.bind(injection)
             taken.append(solve(bound, bound.start(), solver=solver).steps.double())
     return float(torch.cat(taken).mean())

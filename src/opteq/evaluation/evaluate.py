@@ -109,12 +109,18 @@ def _finite(value: Any) -> Any:
 
 
 def load_run(
-    path: Path, *, checkpoint: str = "best", data_dir: Path | None = None, limit: int | None = None
+    path: Path,
+    *,
+    checkpoint: str = "best",
+    data_dir: Path | None = None,
+    data: Data | None = None,
+    limit: int | None = None,
 ) -> tuple[Network, Data, Any]:
-    """The model of a run, its data, and batches of its test images or a sample of them."""
+    """The model of a run, its data unless other `data` is given, and batches of the test images or
+    a sample of them."""
     recipe = RunFolder(path).recipe
     model = load(path, checkpoint)  # type: ignore[arg-type]
-    data = load_data(recipe.data, data_dir)
+    data = load_data(recipe.data, data_dir) if data is None else data
     require_same_classes(model, data, path)
     return model, data, _test_batches(model, data, limit)
 
@@ -128,12 +134,16 @@ def evaluate_run(
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
     noise: float | None = None,
+    data: Data | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
-    """Test a run on the test images of its recipe; see `evaluate_model`. `noise` is for models that
-    restore images, in grey levels of 255; by default that of the recipe."""
+    """Test a run on the test images of its recipe, or of other `data`; see `evaluate_model`.
+    `noise` is for models that restore images, in grey levels of 255; by default that of the
+    recipe."""
     require_suites(suites)
-    model, data, _ = load_run(path, checkpoint=checkpoint, data_dir=data_dir, limit=limit)
+    model, data, _ = load_run(
+        path, checkpoint=checkpoint, data_dir=data_dir, data=data, limit=limit
+    )
     recipe = RunFolder(path).recipe
     return evaluate_model(
         model,

@@ -157,7 +157,7 @@ def saliency(subject: Subject) -> Findings:
 def solving(subject: Subject) -> Findings:
     """Residual and objective at each step."""
     model = subject.model
-    if not isinstance(model, Classifier):
+    if not equilibria(model):
         raise OptionError(f"{type(model).__name__} has no equilibria.", "Leave this suite out.")
     x = subject.images(64)[0].float() / 255
     series, objective = {}, {}

@@ -1,6 +1,22 @@
 """Models by name: stem -> equilibrium -> head, at the papers' sizes and at a laptop's."""
 
-from opteq.models.catalogue import Entry
-from opteq.models.registry import create_model, entry, list_models
+from __future__ import annotations
 
-__all__ = ["Entry", "create_model", "entry", "list_models"]
+from typing import TYPE_CHECKING, Any
+
+from opteq.models.catalogue import Entry
+from opteq.models.registry import create_model, entry, list_models, register_model
+
+if TYPE_CHECKING:
+    from opteq.models.own import classifier
+
+__all__ = ["Entry", "classifier", "create_model", "entry", "list_models", "register_model"]
+
+
+def __getattr__(name: str) -> Any:
+    # Listing models needs no torch.
+    if name != "classifier":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from opteq.models.own import classifier
+
+    return classifier

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opteq.models.registry import entry
+from opteq.models.registry import entry, is_own
 
 Options = dict[str, Any]
 Narrowing = Callable[[Options, int], tuple[Options, int]]
@@ -18,13 +18,13 @@ _USUAL_GRADIENTS = {"deep:deep_opteq": {"name": "unrolled"}}
 def reduced_options(name: str, **changes: Any) -> tuple[Options, int]:
     """Options by which a model is small in every respect, and the side of images that it takes."""
     found = entry(name)
-    return _NARROWINGS[found.builder]({**found.options, **changes}, found.input_shape[1])
+    return _NARROWINGS[str(found.builder)]({**found.options, **changes}, found.input_shape[1])
 
 
 def narrowed(name: str, **changes: Any) -> Options:
     """Options by which a model has few channels, and takes the images it is made for; those for
-    digits are small as they are."""
-    if entry(name).input_shape[1] == 8:
+    digits are small as they are, and those of users are theirs."""
+    if is_own(name) or entry(name).input_shape[1] == 8:
         return changes
     options, _ = reduced_options(name, **changes)
     sizes = ("side", "sides", "pool")
@@ -34,7 +34,7 @@ def narrowed(name: str, **changes: Any) -> Options:
 
 def _brief(name: str, changes: Options) -> Options:
     """A few steps where a model takes many."""
-    builder, options = entry(name).builder, {**entry(name).options, **changes}
+    builder, options = str(entry(name).builder), {**entry(name).options, **changes}
     gradient = options.get("gradient", _USUAL_GRADIENTS.get(builder))
     if isinstance(gradient, dict) and gradient["name"] == "unrolled":
         return {"gradient": {**gradient, "steps": min(gradient.get("steps", _STEPS), _STEPS)}}

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from opteq.context import keep_solves
 from opteq.errors import DtypeError, ShapeError
+from opteq.layer import Equilibrium
 from opteq.models.bodies import Body
 from opteq.models.heads import BoundedHead, FCNHead, PooledHead
 from opteq.models.stems import BoundedStem
@@ -70,6 +72,13 @@ class Network(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.run(x).logits
+
+    @torch.no_grad()
+    def injections(self, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+        """Each equilibrium with its injection for these images; one used twice is listed twice."""
+        with keep_solves(self) as solves:
+            self.run(x)
+        return [(one.layer, one.injection) for one in solves]
 
     def count_parameters(self) -> int:
         """The number of trainable parameters."""

@@ -5,17 +5,49 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import inspect
+import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from opteq.errors import RenamedWarning, UnknownOptionError, nearest
+from opteq.addresses import function_at, is_address
+from opteq.errors import OptionError, RenamedWarning, UnknownOptionError, nearest
 from opteq.models.catalogue import ENTRIES, Entry
 
 if TYPE_CHECKING:
     from opteq.models.network import Network
 
 _BY_NAME = {entry.name: entry for entry in ENTRIES}
+_OWN = "a model of your own"
+
+
+def register_model(
+    name: str, build: Callable[..., Any], *, summary: str = _OWN, **options: Any
+) -> None:
+    """Give a model of your own a name, under which it is created, listed, trained and loaded.
+
+    `build` returns a `Network`, such as `opteq.models.classifier` makes, or any module from images
+    to logits. Arguments called `classes`, `in_channels` and `task` follow from the data; `options`
+    are other arguments of its, which recipes may override. Runs remember names, not functions:
+    register it again before loading a run, or name it by its file, `my_file.py:build`.
+
+    >>> from torch import nn
+    >>> def linear(classes=10):
+    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+    >>> register_model("linear", linear)
+    >>> create_model("linear", classes=3).count_parameters()
+    195
+    """
+    if not re.fullmatch(r"\w[\w.+-]*", name):
+        raise OptionError(f"A model cannot be called {name!r}.", "Use letters, digits, - and _.")
+    if name in _BY_NAME and isinstance(_BY_NAME[name].builder, str):
+        raise OptionError(f"There is already a model {name!r}.", "Choose another name.")
+    if not callable(build):
+        raise OptionError(f"build is a {type(build).__name__}.", "Give a function.")
+    found = Entry(name=name, builder=build, options=options, summary=summary, paper="")
+    _require_options(found, options)
+    _BY_NAME[name] = found
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -29,20 +61,51 @@ def list_models(pattern: str = "*") -> list[str]:
 
 def entry(name: str) -> Entry:
     """What is known about a model."""
+    if is_address(name):
+        return Entry(name=name, builder=function_at(name), options={}, summary=_OWN, paper="")
     if name not in _BY_NAME:
         raise UnknownOptionError(f"There is no model {name!r}.", nearest(name, _BY_NAME))
     return _BY_NAME[name]
 
 
-def builder(name: str) -> Callable[..., Network]:
+def is_own(name: str) -> bool:
+    """Whether a model is a user's own."""
+    return not isinstance(entry(name).builder, str)
+
+
+def builder(name: str) -> Callable[..., Any]:
     """The function that builds a model."""
-    module, function = entry(name).builder.split(":")
+    return _builder(entry(name))
+
+
+def _builder(found: Entry) -> Callable[..., Any]:
+    if not isinstance(found.builder, str):
+        return found.builder
+    module, function = found.builder.split(":")
     return getattr(importlib.import_module(f"opteq.models.{module}"), function)
 
 
 def options_of(name: str) -> list[str]:
     """The options that a model takes."""
     return list(inspect.signature(builder(name)).parameters)
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+    """The options of a model that have a default, by its entry or its builder."""
+    parameters = inspect.signature(builder(name)).parameters
+    own = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
+    return {**own, **entry(name).options}
+
+
+def _require_options(found: Entry, options: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(_builder(found)).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            raise UnknownOptionError(
+                f"{found.name} has no option {option!r}.", nearest(option, parameters)
+            )
 
 
 # Options that follow from the data a model is trained on.
@@ -72,8 +135,20 @@ def spelt_out(name: str, options: Mapping[str, Any], *, old: bool = False) -> di
     whose options were not spelt out, the catalogue's former ones are filled in."""
     found = entry(name)
     former = found.formerly if old else {}
-    own = {key: value for key, value in found.options.items() if key not in _OF_THE_DATA}
+    given = found.options if isinstance(found.builder, str) else _plain(defaults_of(name))
+    own = {key: value for key, value in given.items() if key not in _OF_THE_DATA}
     return {**own, **former, **renamed(options)}
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a file can hold."""
+    found = {}
+    for key, value in options.items():
+        try:
+            found[key] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            continue
+    return found
 
 
 def create_model(name: str, **options: Any) -> Network:
@@ -87,13 +162,16 @@ def create_model(name: str, **options: Any) -> Network:
     from opteq.choices import gradient_from, regularizer_from, solver_from
 
     options = renamed(options)
-    known = options_of(name)
-    for option in options:
-        if option not in known:
-            raise UnknownOptionError(f"{name} has no option {option!r}.", nearest(option, known))
-    chosen = {**entry(name).options, **options}
+    found = entry(name)
+    _require_options(found, options)
+    chosen = {**found.options, **options}
     by_name = {"solver": solver_from, "gradient": gradient_from, "regularizer": regularizer_from}
     for key in by_name.keys() & chosen.keys():
         if chosen[key] is not None:
             chosen[key] = by_name[key](chosen[key])
-    return builder(name)(**chosen)
+    built = _builder(found)(**chosen)
+    if isinstance(found.builder, str):
+        return built
+    from opteq.models.own import as_network
+
+    return as_network(built, name)

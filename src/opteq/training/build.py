@@ -12,11 +12,12 @@ from opteq.context import eval_mode
 from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data, Task
 from opteq.data.settings import AugmentSettings
-from opteq.errors import OpteqError, RecipeError
+from opteq.errors import LawError, OpteqError, RecipeError
 from opteq.layer import equilibria
 from opteq.models.narrowing import narrowed
 from opteq.models.network import Network
-from opteq.models.registry import create_model, entry, options_of, renamed
+from opteq.models.own import check_terms, require_logits
+from opteq.models.registry import create_model, defaults_of, is_own, options_of, renamed
 from opteq.training.recipe import LossSettings, ModelSettings, Recipe
 
 # Tasks that learn from the data of another.
@@ -106,18 +107,32 @@ def _try(model: Network, recipe: Recipe, data: Data) -> None:
     x = data.train.read(0)[0][None].float() / 255
     try:
         with torch.no_grad(), eval_mode(model):
-            model(x)
+            logits = model(x)
+            if is_own(recipe.model.name):
+                require_logits(logits, len(data.classes), recipe.model.name)
+                check_terms(model, x)
+    except LawError as error:
+        raise RecipeError(f"{recipe.model.name}: {error.problem}", error.remedy) from None
     except OpteqError as error:
         raise RecipeError(
-            f"{recipe.model.name} does not take the images of {data.name}, "
-            f"{tuple(x.shape[1:])}: {error.problem}",
-            error.remedy,
+            f"{_does_not_take(recipe, data, x)} {error.problem}", error.remedy
         ) from None
+    except (RuntimeError, ValueError, TypeError) as error:
+        if not is_own(recipe.model.name):
+            raise
+        line = " ".join(str(error).split())[:160]
+        raise RecipeError(
+            f"{_does_not_take(recipe, data, x)} {line}", "Check its shapes."
+        ) from error
+
+
+def _does_not_take(recipe: Recipe, data: Data, x: torch.Tensor) -> str:
+    return f"{recipe.model.name} does not take the images of {data.name}, {tuple(x.shape[1:])}:"
 
 
 def task_of(settings: ModelSettings) -> Task:
     """The task of a model."""
-    options = {**entry(settings.name).options, **settings.options}
+    options = {**defaults_of(settings.name), **settings.options}
     return options.get("task", "classification")
 
 

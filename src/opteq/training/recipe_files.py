@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from opteq.errors import OpteqError, RecipeError, RenamedWarning, UnknownOptionError, nearest
+from opteq.addresses import absolute, is_address
+from opteq.errors import OpteqError, RecipeError, RenamedWarning, nearest
 from opteq.settings import settings_from
 from opteq.training.recipe import Recipe
 from opteq.training.summaries import protocol_paths, recipe_paths
@@ -40,6 +41,7 @@ def load_recipe(
         _apply(values, override)
     _merge(values, changes or {})
     _rename(values)
+    _settle(values, None if isinstance(source, Recipe) else path.parent)
     recipe = settings_from(Recipe, values, f"The recipe {path.stem}")
     _check(recipe)
     return recipe
@@ -56,12 +58,34 @@ def whole_recipe(recipe: Recipe, *, old: bool = False) -> Recipe:
 
 
 def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Put changes into values, group by group."""
+    """Put changes into values, group by group. A model in the place of another does not take over
+    its options."""
     for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+        if key == "model" and _another(values.get(key), value):
+            values[key] = dict(value)
+        elif isinstance(value, Mapping) and isinstance(values.get(key), dict):
             _merge(values[key], value)
         else:
             values[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _another(now: object, then: object) -> bool:
+    if not isinstance(now, dict) or not isinstance(then, Mapping):
+        return False
+    return "name" in then and now.get("name") not in (None, then["name"])
+
+
+def _settle(values: dict[str, Any], folder: Path | None) -> None:
+    """Spell out where a user's own files are, so that a run finds them from any place: code beside
+    the recipe or in the current folder, images in the current one."""
+    for group in ("model", "data"):
+        inner = values.get(group)
+        if not isinstance(inner, dict):
+            continue
+        if isinstance(inner.get("name"), str) and is_address(inner["name"]):
+            inner["name"] = absolute(inner["name"], folder)
+        if isinstance(inner.get("path"), str):
+            inner["path"] = str(Path(inner["path"]).expanduser().absolute())
 
 
 def _find(source: str | Path) -> Path:
@@ -185,15 +209,12 @@ def _apply(values: dict[str, Any], override: str) -> None:
 
 def _check(recipe: Recipe) -> None:
     """What no single value shows: names that must exist, values that contradict each other."""
-    from opteq.data.catalogue import NAMED
+    from opteq.data.catalogue import named
     from opteq.models.registry import entry, options_of, renamed
 
     try:
         found = entry(recipe.model.name)
-        if recipe.data.name not in NAMED:
-            raise UnknownOptionError(
-                f"There is no dataset {recipe.data.name!r}.", nearest(recipe.data.name, NAMED)
-            )
+        named(recipe.data.name)
     except OpteqError as error:
         raise RecipeError(f"The recipe {recipe.name}: {error.problem}", error.remedy) from None
     known = options_of(found.name)

@@ -11,7 +11,7 @@ print(opteq.restore("runs/denoise_bsd", y, noise=25 / 255))
 from opteq.workflow.certify import Certification, certify
 from opteq.workflow.compare import compare
 from opteq.workflow.evaluate import evaluate
-from opteq.workflow.predict import predict
+from opteq.workflow.predict import explain, predict
 from opteq.workflow.reproduce import reproduce
 from opteq.workflow.restore import restore
 from opteq.workflow.train import Run, train
@@ -22,6 +22,7 @@ __all__ = [
     "certify",
     "compare",
     "evaluate",
+    "explain",
     "predict",
     "reproduce",
     "restore",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opteq.data.dataset import Data
 from opteq.data.splits import sample
 from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import load_run, require_finite
@@ -61,10 +62,11 @@ def certify(
     limit: int = 200,
     checkpoint: str = "best",
     data_dir: str | Path | None = None,
+    data: Data | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
-    """Certificate of a run, and its accuracy on `limit` test images within `radii` (2-norm, pixels
-    in [0, 1]): certified, and under attacks of `steps` steps."""
+    """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
+    within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps."""
     path = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
@@ -72,6 +74,7 @@ def certify(
             path,
             checkpoint=checkpoint,
             data_dir=None if data_dir is None else Path(data_dir),
+            data=data,
             limit=limit,
         )
         require_finite(model, path)

@@ -30,16 +30,14 @@ def evaluate(
     noise: float | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Evaluation:
-    """Test a run on the test images of its recipe, or a model of your own on `data`: the name of a
-    dataset, or images. Suites: accuracy, calibration, corruption, attack, saliency, convergence,
-    efficiency. `noise`, in grey levels of 255, is for runs that restore images. Pictures of a run
-    are written to RUN/evaluate; those of a model are in the result.
+    """Test a run on the test images of its recipe, or a run or a model on `data`: the name of a
+    dataset, or images of your own. Suites: accuracy, calibration, corruption, attack,
+    saliency, convergence, efficiency. `noise`, in grey levels of 255, is for runs that restore
+    images. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
     """
     folder = None if data_dir is None else Path(data_dir)
     if isinstance(run_or_model, Network):
         return _of_model(run_or_model, _images(data, folder), suites, limit, adaptive, progress)
-    if data is not None:
-        raise OptionError("A run is tested on the data of its recipe.", "Leave `data` out.")
     path = run_or_model.path if isinstance(run_or_model, Run) else Path(run_or_model)
     found = evaluate_run(
         path,
@@ -49,6 +47,7 @@ def evaluate(
         suites=suites,
         adaptive=adaptive,
         noise=noise,
+        data=None if data is None else _images(data, folder),
         progress=progress,
     )
     return replace(found, files=write_pictures(found, path / "evaluate"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opteq.addresses import address_of
+from opteq.data.catalogue import GIVEN
 from opteq.data.dataset import Data
+from opteq.data.settings import DataSettings
 from opteq.errors import OptionError, RunError
 from opteq.models.network import Network
+from opteq.models.registry import register_model
 from opteq.report.run_page import write_report
 from opteq.training.folder import RunFolder, latest_run, refuse_taken
 from opteq.training.load import load
@@ -79,7 +83,8 @@ def train(
     resume: bool = False,
     force: bool = False,
     data_dir: str | Path | None = None,
-    data: Data | Mapping[str, Any] | None = None,
+    data: Data | Mapping[str, Any] | str | None = None,
+    model: Callable[..., Any] | Mapping[str, Any] | str | None = None,
     accelerator: str = "auto",
     devices: int | str = "auto",
     nodes: int = 1,
@@ -90,13 +95,22 @@ def train(
     """Train a recipe, by name or from a YAML file (default: geq_digits), into a run folder with
     checkpoints, metrics and report.html.
 
-    `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`; `data` is
-    one such group, or images of your own. Without `run_dir` the folder is runs/RECIPE, numbered if
-    taken. `resume` continues the run in `run_dir`, or the newest run of the recipe. A line is
-    printed for each epoch (on a terminal, a bar) unless `quiet`.
+    `changes` are values of the recipe, group by group: `train={"epochs": 5}, seed=1`. `data` is one
+    such group, the name of data, or images of your own (`opteq.data.memory_data`). `model` is one
+    such group, the name of a model, "my_file.py:build", or a function that builds one: see
+    `opteq.register_model`. Without `run_dir` the folder is runs/RECIPE, numbered if taken.
+    `resume` continues the run in `run_dir`, or the newest run of the recipe. A line is printed for
+    each epoch (on a terminal, a bar) unless `quiet`.
     """
-    if isinstance(data, Mapping):
-        changes, data = {**changes, "data": data}, None
+    if model is not None:
+        changes |= _model_changes(model, changes)
+    if isinstance(data, (Mapping, str)):
+        changes["data"] = data if isinstance(data, Mapping) else {"name": data}
+        data = None
+    elif data is not None and not resume:
+        # What a recipe says about files has no meaning for them.
+        held = load_recipe(recipe or "geq_digits", changes=changes).data.validation
+        changes["data"] = DataSettings(name=GIVEN, validation=held).model_dump()
     if resume and force:
         raise OptionError("resume and force contradict each other.", "Give one of them.")
     if force and run_dir is None:
@@ -132,6 +146,36 @@ def train(
         report=write_report,
     )
     return Run(run, outcome.records, outcome.finished, outcome.skipped)
+
+
+def _model_changes(
+    model: Callable[..., Any] | Mapping[str, Any] | str, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The model of a recipe replaced; the run is called after it unless it is given a name."""
+    if isinstance(model, Mapping) and "name" not in model:
+        return {"model": model}
+    if isinstance(model, Mapping):
+        settings = {"options": {}, **model}
+    elif isinstance(model, str):
+        settings = {"name": model, "options": {}}
+    else:
+        settings = {"name": address_of(model) or _registered(model), "options": {}}
+    name = str(settings["name"]).rpartition(":")[2]
+    # What the recipe says about itself was about its own model.
+    words = {"name": name, "summary": "", "reference": None, "chosen": ()}
+    return {"model": settings, **{key: changes.get(key, words[key]) for key in words}}
+
+
+def _registered(build: Callable[..., Any]) -> str:
+    """A function that is in no file, under its own name."""
+    name = getattr(build, "__name__", "")
+    if not name.isidentifier():
+        raise OptionError(
+            "A model without a name cannot be found again when its run is loaded.",
+            "Write it as a function with def, or use opteq.register_model.",
+        )
+    register_model(name, build)
+    return name
 
 
 def _name_of(recipe: str | Path | Recipe) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +16,8 @@ class Entry:
     """A named model."""
 
     name: str
-    builder: str
-    """`module:function` inside `opteq.models`."""
+    builder: str | Callable[..., Any]
+    """`module:function` inside `opteq.models`, or a function of a user's own."""
     options: dict[str, Any]
     """Arguments of the builder; a caller may override any of them."""
     summary: str

@@ -1,0 +1,125 @@
+"""Models of a user's own: any module from images to logits, and the checks that its terms obey
+their laws."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from opteq.context import keep_solves
+from opteq.equilibrium.base import EquilibriumMap
+from opteq.errors import OptionError
+from opteq.layer import Equilibrium, equilibria
+from opteq.models.bodies import Single
+from opteq.models.network import Classifier, Network, Output, bounded_classifier
+from opteq.models.stems import Stem
+from opteq.problem import Problem
+from opteq.problem.law_checks import check_penalty, check_similarity
+
+# Penalties are tried at this many numbers, similarities on this many samples.
+_POINTS, _SAMPLES = 201, 2
+# For double precision; terms by autograd and by hand round differently.
+_TOLERANCE = 1e-7
+
+
+def classifier(
+    layer: Equilibrium | Problem | EquilibriumMap,
+    *,
+    channels: int,
+    classes: int = 10,
+    in_channels: int = 3,
+    reductions: int = 0,
+    certified: bool = False,
+    head_norm: float = 10.0,
+) -> Classifier:
+    """A classifier around an equilibrium of yours, whose injection and state have `channels`
+    channels: two convolutions with batch norm and ReLU before it (`reductions` more halve the
+    image), batch norm, the mean over all positions and a linear map behind it.
+
+    With `certified` nothing before it can stretch and the head's norm is at most `head_norm`, so
+    that certificates from image to logits are worth having.
+
+    >>> import opteq
+    >>> from opteq.kernels import Linear
+    >>> from opteq.operators import Conv2d
+    >>> from opteq.penalties import NonNegative
+    >>> W = Conv2d(8, 8, norm_bound=0.9)
+    >>> problem = opteq.Problem(penalty=NonNegative(), similarity=Linear(W))
+    >>> model = classifier(problem, channels=8)
+    >>> model(torch.rand(2, 3, 16, 16)).shape
+    torch.Size([2, 10])
+    """
+    layer = layer if isinstance(layer, Equilibrium) else Equilibrium(layer)
+    body = Single(layer, channels=channels, parts=1, fusion="sum")
+    if certified:
+        return bounded_classifier(body, (in_channels, channels, classes), reductions, 1, head_norm)
+    stem = Stem(in_channels, channels, reductions=reductions)
+    return Classifier(stem, body, channels, classes)
+
+
+class Wrapped(Network):
+    """Any module from images to logits, with the solutions of all equilibria in it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def compute(self, x: Tensor) -> Output:
+        with keep_solves(self) as solves:
+            logits = self.module(x)
+        return Output(logits, [one.solution for one in solves])
+
+
+def as_network(built: Any, name: str) -> Network:
+    """What a user's function has built, as a model."""
+    if isinstance(built, Network):
+        return built
+    if isinstance(built, nn.Module):
+        return Wrapped(built)
+    raise OptionError(
+        f"{name} built a {type(built).__name__}, not a model.",
+        "Return a torch.nn.Module from images to logits, such as opteq.models.classifier(...).",
+    )
+
+
+def require_logits(logits: Any, classes: int, name: str) -> None:
+    """Refuse a model of one's own whose output is not one number per class."""
+    shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if not isinstance(logits, Tensor) or logits.ndim not in (2, 4) or logits.shape[1] != classes:
+        raise OptionError(
+            f"{name} returned {shape} for one image, and the data has {classes} classes.",
+            f"Return logits of shape (batch, {classes}), for segmentation with height and width.",
+        )
+
+
+def check_terms(model: nn.Module, x: Tensor) -> None:
+    """Check the penalties and similarities that a user has defined, in double precision, where the
+    model meets them: `LawError` says which law is broken, and by how much."""
+    layers = [layer for layer in equilibria(model) if _has_own(layer.problem)]
+    if not layers:
+        return
+    twin = copy.deepcopy(model).double().eval()
+    with torch.no_grad(), keep_solves(twin) as solves:
+        twin(x.double().expand(_SAMPLES, *x.shape[1:]))
+    line = torch.linspace(-6, 6, _POINTS, dtype=torch.float64, device=x.device)
+    for one in {solved.layer: solved for solved in solves}.values():
+        problem = one.layer.problem
+        if problem is None or not _has_own(problem):
+            continue
+        if _is_own(problem.penalty):
+            check_penalty(problem.penalty, line, tol=_TOLERANCE)
+        if _is_own(problem.similarity):
+            assert isinstance(one.solution.state, Tensor)
+            z = torch.randn_like(one.solution.state)
+            check_similarity(problem.similarity, z, one.injection, tol=_TOLERANCE)
+
+
+def _has_own(problem: Problem | None) -> bool:
+    return problem is not None and (_is_own(problem.penalty) or _is_own(problem.similarity))
+
+
+def _is_own(term: object) -> bool:
+    return not type(term).__module__.startswith("opteq.")
