@@ -15,7 +15,7 @@ from opteq.training.folder import RunFolder
 
 SETTINGS = (
     "train.epochs=2",
-    "data.limit_train=320",
+    "data.limit_train=160",
     "data.limit_test=64",
     "augment.crop=0",
     "train.batch_size=32",

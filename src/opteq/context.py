@@ -21,10 +21,14 @@ def record_steps(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def keep_solves(model: nn.Module) -> Iterator[list[Solved]]:
-    """A list to which every solve in `model` is added, with its layer and injection."""
+    """A list to which every solve in `model` is added, with its layer and injection; also to those
+    of such contexts around this one."""
     found: list[Solved] = []
+    around = next((layer.kept for layer in equilibria(model) if layer.kept is not None), None)
     with _each(model, "kept", lambda: found):
         yield found
+    if around is not None:
+        around += found
 
 
 @contextmanager

@@ -212,7 +212,7 @@ BAD = {
     ),
     "a folder with a NUL": (
         ["train", "--set", 'data={name: folder, path: "a\\0b"}'],
-        "has no folders",
+        "There is no folder",
     ),
 }
 

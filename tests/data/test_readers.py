@@ -473,7 +473,7 @@ def test_workers_read_the_same(tmp_path):
 
 
 def test_folders_that_do_not_fit_are_refused(tmp_path):
-    with pytest.raises(DataError, match="train and val"):
+    with pytest.raises(DataError, match="0 class folders"):
         load_image_folder(tmp_path, size=8)
     make_folder(tmp_path)
     (tmp_path / "val" / "cow").mkdir()
@@ -545,3 +545,36 @@ def test_debian_package_is_found():
         pytest.skip("Debian's dataset-fashion-mnist is not installed")
     data = load_data(DataSettings(name="fashion-mnist", download=False), place.parent)
     assert (len(data.train), len(data.test)) == (60_000, 10_000)
+
+
+def class_folders(root, counts):
+    for i, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True)
+        for k in range(count):
+            Image.new("RGB", (6, 6), (40 * i, 3 * k, 0)).save(root / name / f"{k}.png")
+    return root
+
+
+def test_class_folders_are_split_with_a_seed(tmp_path):
+    root = class_folders(tmp_path, {"cat": 20, "dog": 10, "rare": 2})
+    first, again, other = (load_image_folder(root, size=4, seed=s) for s in (0, 0, 1))
+    assert first.classes == ("cat", "dog", "rare")
+    assert (len(first.train), len(first.test)) == (32 - 7, 4 + 2 + 1)
+    # Every class is in both, no image in two, and the seed decides.
+    for part in (first.train, first.test):
+        assert part.class_labels().unique().tolist() == [0, 1, 2]
+    assert not set(first.train.paths) & set(first.test.paths)
+    assert first.test.paths == again.test.paths
+    assert first.test.paths != other.test.paths
+    assert len(load_image_folder(root, size=4, test=0.5).test) == 10 + 5 + 1
+
+
+def test_class_folders_that_cannot_be_split_are_refused(tmp_path):
+    for counts, words in (
+        ({"cat": 3}, "1 class folders"),
+        ({"cat": 3, "dog": 1}, "has 1 images"),
+        ({"train": 3, "dog": 3}, "only one of the folders"),
+    ):
+        root = class_folders(tmp_path / words.replace(" ", ""), counts)
+        with pytest.raises(DataError, match=words):
+            load_image_folder(root, size=4)

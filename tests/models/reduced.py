@@ -86,3 +86,11 @@ def _distinct() -> dict[str, Reduced]:
 
 CASES = _distinct()
 EQUILIBRIUM = {key: case for key, case in CASES.items() if is_equilibrium(case.name)}
+
+
+def one_per_builder(cases: dict[str, Reduced]) -> dict[str, Reduced]:
+    """The first case of each builder and task, for tests that take seconds each."""
+    found: dict[tuple[str, str], str] = {}
+    for key, case in cases.items():
+        found.setdefault((str(entry(case.name).builder), case.task), key)
+    return {key: cases[key] for key in found.values()}

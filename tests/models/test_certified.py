@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional
 
 import opteq
 from narrow import a
@@ -11,6 +12,7 @@ from opteq.data import load_data
 from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
 from opteq.models.bounded import SortedPairs
+from opteq.models.network import Output
 from opteq.models.stems import BoundedStem
 from opteq.theory import certificate
 from opteq.theory.robustness import certified_radius, withstands_all
@@ -113,3 +115,13 @@ def test_what_cannot_be_certified_is_refused():
         BoundedStem(1, 7)
     with pytest.raises(OptionError, match="cannot be certified"):
         opteq.create_model("opteq_digits", certified=True, unit="separable")
+
+
+def test_temperature_divides_the_logits_after_the_margin():
+    logits, labels = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 0])
+    settings = LossSettings(margin=0.7, temperature=0.25)
+    moved = logits - 0.7 * functional.one_hot(labels, 4)
+    expected = functional.cross_entropy(moved / 0.25, labels)
+    fit, total = Objective(settings)(Output(logits, []), labels)
+    torch.testing.assert_close(fit, expected)
+    assert total is fit

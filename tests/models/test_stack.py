@@ -11,7 +11,7 @@ from torch.nn import functional
 import opteq
 from narrow import known
 from opteq.errors import NotConvergedWarning, OptionError, ShapeError
-from opteq.evaluation.predict import read_for
+from opteq.evaluation.predict import Prediction, read_for
 from opteq.gradient import Unrolled
 from opteq.kernels import Measurement, Ridge
 from opteq.models.norm_keeping import (
@@ -196,6 +196,7 @@ def test_predictions_come_with_their_radius(tmp_path):
     model.class_names, model.image_shape = tuple("0123456789"), (1, 8, 8)
     Image.effect_noise((8, 8), 64).save(tmp_path / "a.png")
     (found,) = opteq.predict(model, [tmp_path / "a.png"]).values()
+    assert isinstance(found, Prediction)
     x = read_for(model, tmp_path / "a.png")[None]
     assert found.radius == pytest.approx(float(known(predicted_radius(model, x))))
     assert f"(certain within {found.radius:.3f})" in str(found)

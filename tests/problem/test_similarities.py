@@ -49,12 +49,12 @@ def dense_hessians(similarity, z, u):
 @pytest.mark.parametrize("name", SIMILARITIES)
 def test_hessian_stays_within_its_bounds(name):
     """Eigenvalues of the dense Hessian, at random and at nearly critical points."""
-    for scale in (0.1, 1.0, 3.0):
-        similarity, z, u = draw(name, batch=4, scale=scale)
+    for scale in (0.3, 3.0):
+        similarity, z, u = draw(name, batch=2, scale=scale)
         bound = similarity.bind(u)
         low, high = bound.curvature()
         overall = similarity.curvature()
-        for size in (0.1, 1.0, 3.0):
+        for size in (0.3, 3.0):
             eigenvalues = torch.linalg.eigvalsh(dense_hessians(similarity, size * z, u))
             for range_ in ((low, high), overall):
                 ends = (torch.as_tensor(end, dtype=torch.float64) for end in range_)

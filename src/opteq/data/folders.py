@@ -77,7 +77,7 @@ def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Dat
     if len(classes) < 2:
         raise DataError(
             f"{folder} has {len(classes)} class folders.",
-            "Put the images of each class into a folder of its name: CLASS/*.jpg.",
+            "Put the images of each class into CLASS/, or into train/CLASS/ and val/CLASS/.",
         )
     every = _class_folders(folder, classes, size)
     labels, generator = every.class_labels(), torch.Generator().manual_seed(seed)

@@ -44,7 +44,7 @@ def acting(model: Network, x: Tensor) -> list[Acting]:
     """One for each equilibrium of the model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        return [_one(layer, injection) for layer, injection in model.injections(x)]
+        return [_one(layer, injection) for layer, injection in model.solved_for(x)]
 
 
 def acting_table(found: list[Acting]) -> Table:

@@ -34,14 +34,14 @@ def convergence(
     """One for each equilibrium of the model, solved for `steps` evaluations whatever the residual;
     by Anderson's method unless `solver` is given."""
     solver = Anderson(tol=0.0, max_steps=steps, on_failure="ignore") if solver is None else solver
-    return [_one(layer, injection, solver) for layer, injection in injections(model, x)]
+    return [_one(layer, injection, solver) for layer, injection in solved_for(model, x)]
 
 
-def injections(model: Network, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+def solved_for(model: Network, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
     """What the equilibria of a model are solved for, however well the model itself solves them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        return model.injections(x)
+        return model.solved_for(x)
 
 
 def plain(steps: int) -> Solver:
@@ -82,7 +82,7 @@ def mean_steps(model: Network, x: Tensor, tolerance: float = 1e-4) -> float:
     taken = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
-        for layer, injection in injections(model, x):
+        for layer, injection in solved_for(model, x):
             bound = layer.map.bind(injection)
             taken.append(solve(bound, bound.start(), solver=solver).steps.double())
     return float(torch.cat(taken).mean())

@@ -93,6 +93,8 @@ _FAMILIES = {
     "resnet:resnet": _Family("explicit: blocks of convolutions", "none", "none"),
 }
 
+_YOURS = _Family("your own", "your own", "`opteq.certificate(model)` says what is proved")
+
 
 def card(name: str) -> str:
     """The card of a model, as Markdown.
@@ -101,7 +103,7 @@ def card(name: str) -> str:
     # geq_digits
     """
     found = entry(name)
-    family = _FAMILIES[found.builder]
+    family = _FAMILIES[str(found.builder)] if isinstance(found.builder, str) else _YOURS
     with torch.device("meta"):
         count = create_model(name).count_parameters()
     lines = [

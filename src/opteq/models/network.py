@@ -74,7 +74,7 @@ class Network(nn.Module, ABC):
         return self.run(x).logits
 
     @torch.no_grad()
-    def injections(self, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
+    def solved_for(self, x: Tensor) -> list[tuple[Equilibrium, Tensor]]:
         """Each equilibrium with its injection for these images; one used twice is listed twice."""
         with keep_solves(self) as solves:
             self.run(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 
@@ -57,8 +58,7 @@ def _refuse_what_has_no_use(recipe: Recipe, data: Data) -> None:
 
 def _refuse_too_large(recipe: Recipe, data: Data) -> None:
     """Refuse weights that do not fit into memory: the system would kill the process."""
-    with torch.device("meta"):
-        model = shaped_model(recipe.model, len(data.classes), data.shape[0])
+    model = skeleton(recipe.model, len(data.classes), data.shape[0])
     needed = 4 * sum(value.numel() for value in model.state_dict().values())
     if not hasattr(os, "sysconf"):
         return
@@ -90,6 +90,20 @@ def shaped_model(settings: ModelSettings, classes: int, channels: int) -> Networ
     except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0][:160]
         raise RecipeError(f"model.options do not fit: {line}.", "Check their types.") from None
+
+
+def skeleton(settings: ModelSettings, classes: int, channels: int) -> Network:
+    """The model without memory for its weights; not to be changed, since it is kept."""
+    if is_own(settings.name):  # whose file may have changed
+        with torch.device("meta"):
+            return shaped_model(settings, classes, channels)
+    return _skeleton(settings.model_dump_json(), classes, channels)
+
+
+@lru_cache(maxsize=1000)
+def _skeleton(settings: str, classes: int, channels: int) -> Network:
+    with torch.device("meta"):
+        return shaped_model(ModelSettings.model_validate_json(settings), classes, channels)
 
 
 def narrowed_model(settings: ModelSettings) -> ModelSettings:

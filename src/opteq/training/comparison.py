@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
 from opteq.environment import environment
 from opteq.errors import OptionError, RunError
 from opteq.exhibits import Table
-from opteq.training.build import shaped_model
+from opteq.training.build import skeleton
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
@@ -188,8 +186,7 @@ def run_comparison(
 
 def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Contender:
     facts = load_checkpoint(RunFolder(output / f"{recipe.name}-seed0").best)[1]
-    with torch.device("meta"):
-        model = shaped_model(recipe.model, len(facts["classes"]), facts["shape"][0])
+    model = skeleton(recipe.model, len(facts["classes"]), facts["shape"][0])
     return Contender(
         recipe,
         model.count_parameters(),

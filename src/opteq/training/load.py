@@ -6,14 +6,12 @@ import warnings
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from opteq.errors import DataWarning, RunError
 from opteq.models.network import Network
 from opteq.models.registry import spelt_out
 from opteq.options import one_of
 from opteq.settings import settings_from
-from opteq.training.build import set_tolerances, shaped_model, task_of
+from opteq.training.build import set_tolerances, shaped_model, skeleton, task_of
 from opteq.training.checkpoint import load_checkpoint, load_weights, require_fitting
 from opteq.training.folder import RunFolder
 from opteq.training.recipe import ModelSettings
@@ -37,8 +35,7 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
     settings = settings.model_copy(update={"options": options})
     if not facts["classes"] and task_of(settings) != "restoration":
         raise RunError(f"{path} names no classes.", "Train again.")
-    with torch.device("meta"):
-        expected = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
+    expected = skeleton(settings, len(facts["classes"]), facts["shape"][0])
     require_fitting(expected, tensors, path)
     model = shaped_model(settings, len(facts["classes"]), facts["shape"][0])
     load_weights(model, tensors, path)

@@ -8,10 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-import torch
 
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
@@ -35,14 +32,17 @@ from opteq.papers.engine.experiment import (
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results, Values
 from opteq.papers.engine.small_scale import changed_recipe, has_family, tiny_recipe
 from opteq.papers.engine.verdicts import Verdict
-from opteq.training.build import narrowed_model, shaped_model, task_of
+from opteq.training.build import narrowed_model, skeleton, task_of
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
 from opteq.training.levelling import last_fifth_gain, left_warm_up
 from opteq.training.load import load
 from opteq.training.progress import Progress
-from opteq.training.recipe import ModelSettings, Recipe
+from opteq.training.recipe import Recipe, SolveSettings
 from opteq.training.session import train
+
+# How exactly a rehearsal solves: its figures mean nothing.
+_ROUGHLY = 0.3
 
 
 @dataclass(frozen=True)
@@ -173,18 +173,12 @@ def _load(recipe: Recipe, plan: Plan) -> Data:
 
 def _rehearsed(recipe: Recipe, data: Data) -> Recipe:
     """The recipe with its model narrowed, after that was built at full size; two steps."""
-    _build_at_full_size(recipe.model.model_dump_json(), len(data.classes), data.shape[0])
+    skeleton(recipe.model, len(data.classes), data.shape[0])
     batch = max(1, min(2, len(data.train) // 2))
-    changes = {"steps": 2, "batch_size": batch, "precision": "32-true"}
+    roughly = SolveSettings(tolerance=_ROUGHLY, evaluation_tolerance=_ROUGHLY)
+    changes = {"steps": 2, "batch_size": batch, "precision": "32-true", "solve": roughly}
     train = recipe.train.model_copy(update=changes)
     return recipe.model_copy(update={"model": narrowed_model(recipe.model), "train": train})
-
-
-@cache
-def _build_at_full_size(settings: str, classes: int, channels: int) -> None:
-    """Without memory; rows that differ in their training share it."""
-    with torch.device("meta"):
-        shaped_model(ModelSettings.model_validate_json(settings), classes, channels)
 
 
 def _left_out(experiment: Experiment, scale: Scale, recipes: dict[str, Recipe]) -> list[str]:
