@@ -66,10 +66,16 @@ def looking_is_free(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
+def exporting() -> bool:
+    """Whether the code is being written down for elsewhere, where memory order has no meaning."""
+    return getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
+
+
 def stored_channels_last(image: Tensor) -> bool:
     """Whether all channels of a pixel lie together in memory."""
     return (
         image.ndim == 4
+        and not exporting()
         and image.is_contiguous(memory_format=torch.channels_last)
         and not image.is_contiguous()
     )
@@ -78,7 +84,8 @@ def stored_channels_last(image: Tensor) -> bool:
 def fast_order(image: Tensor) -> Tensor:
     """The same image in the memory order in which convolutions are fastest: on a CPU channels last,
     which took 0.55 to 0.95 of the time; elsewhere unchanged."""
-    if image.ndim == 4 and image.device.type == "cpu" and image.shape[1] >= _FEWEST_CHANNELS:
+    wide = image.ndim == 4 and image.shape[1] >= _FEWEST_CHANNELS
+    if wide and image.device.type == "cpu" and not exporting():
         return image.contiguous(memory_format=torch.channels_last)
     return image
 

@@ -12,7 +12,7 @@ from narrow import a
 from opteq.data import cifar, download, idx
 from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, read_batches
 from opteq.data.catalogue import list_data, load_data
-from opteq.data.dataset import VOID, MemoryImages, decode
+from opteq.data.dataset import VOID, FileImages, MemoryImages, decode
 from opteq.data.folders import PairedImages, load_image_folder, load_pairs
 from opteq.data.settings import DataSettings
 from opteq.data.splits import limited
@@ -557,15 +557,18 @@ def class_folders(root, counts):
 
 def test_class_folders_are_split_with_a_seed(tmp_path):
     root = class_folders(tmp_path, {"cat": 20, "dog": 10, "rare": 2})
-    first, again, other = (load_image_folder(root, size=4, seed=s) for s in (0, 0, 1))
+    seeds = {"first": 0, "again": 0, "other": 1}
+    everything = {name: load_image_folder(root, size=4, seed=s) for name, s in seeds.items()}
+    first = everything["first"]
     assert first.classes == ("cat", "dog", "rare")
     assert (len(first.train), len(first.test)) == (32 - 7, 4 + 2 + 1)
     # Every class is in both, no image in two, and the seed decides.
     for part in (first.train, first.test):
         assert part.class_labels().unique().tolist() == [0, 1, 2]
-    assert not set(first.train.paths) & set(first.test.paths)
-    assert first.test.paths == again.test.paths
-    assert first.test.paths != other.test.paths
+    files = {name: a(FileImages, data.test).paths for name, data in everything.items()}
+    assert not set(a(FileImages, first.train).paths) & set(files["first"])
+    assert files["first"] == files["again"]
+    assert files["first"] != files["other"]
     assert len(load_image_folder(root, size=4, test=0.5).test) == 10 + 5 + 1
 
 

@@ -13,6 +13,7 @@ from opteq.cli import (
     compare,
     doctor,
     evaluate,
+    export,
     listing,
     predict,
     report,
@@ -38,6 +39,7 @@ app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
 app.command("explain")(predict.explain)
+app.command("export")(export.export)
 app.command("restore")(restore.restore)
 app.command("report")(report.report)
 app.command("list")(listing.listing)

@@ -192,7 +192,7 @@ class BoundBranches(BoundMap):
 
     def start(self) -> State:
         injections = zip(self.injections, self.shapes(), strict=True)
-        return tuple(u.new_zeros((len(u), *shape)) for u, shape in injections)
+        return tuple(u.new_zeros((u.shape[0], *shape)) for u, shape in injections)
 
     def select(self, index: Tensor) -> BoundBranches:
         injections = [u[index] for u in self.injections]

@@ -162,7 +162,7 @@ class BoundUnit:
     def zeros(self) -> Tensor:
         """The zero state."""
         shape = self.unit.operator.domain_shape(tuple(self.u.shape[1:]))
-        return self.u.new_zeros((len(self.u), *shape))
+        return self.u.new_zeros((self.u.shape[0], *shape))
 
     def select(self, index: Tensor) -> BoundUnit:
         """The unit for some of the samples."""

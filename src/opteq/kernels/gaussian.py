@@ -64,8 +64,10 @@ class GammaRule(RunningStatistic):
     @torch.no_grad()
     def forward(self, distances: Tensor) -> Tensor:
         """gamma for a batch of |q_i|^2."""
+        if not self.training:
+            return self.factor / self.running
         finite = distances[distances.isfinite()]
-        if not self.training or not finite.numel():
+        if not finite.numel():
             return self.factor / self.running
         if self.statistic == "low":
             return self.factor / self.follow(_low(finite))
@@ -177,7 +179,7 @@ class GaussianKernel(Similarity):
         return [self.operator]
 
     def zeros(self, u: Tensor) -> Tensor:
-        return u.new_zeros((len(u), *self.operator.domain_shape(tuple(u.shape[1:]))))
+        return u.new_zeros((u.shape[0], *self.operator.domain_shape(tuple(u.shape[1:]))))
 
     def extra_repr(self) -> str:
         gamma = torch.as_tensor(self.gamma).detach()
@@ -247,7 +249,7 @@ class BoundGaussian(BoundSimilarity):
 
     def zeros(self) -> Tensor:
         shape = self.forward.domain_shape(tuple(self.target.shape[1:]))
-        return zeros(len(self.target), shape, self._like)
+        return zeros(self.target.shape[0], shape, self._like)
 
     def select(self, index: Tensor) -> BoundGaussian:
         twin = copy.copy(self)

@@ -73,7 +73,7 @@ class Measurement(Similarity):
         )
 
     def zeros(self, u: Tensor) -> Tensor:
-        return u.new_zeros((len(u), *self.operator.domain_shape(tuple(u.shape[1:]))))
+        return u.new_zeros((u.shape[0], *self.operator.domain_shape(tuple(u.shape[1:]))))
 
     def size_path(self) -> list[nn.Module]:
         return [self.operator]

@@ -98,7 +98,7 @@ def mdeq(
 
     def start(u: Tensor) -> tuple[Tensor, ...]:
         return tuple(
-            u.new_zeros(len(u), width, u.shape[-2] >> i, u.shape[-1] >> i)
+            u.new_zeros(u.shape[0], width, u.shape[-2] >> i, u.shape[-1] >> i)
             for i, width in enumerate(channels)
         )
 

@@ -13,7 +13,7 @@ from opteq.operators.base import Shape
 from opteq.operators.spectral import dense_norm
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import strict_options, whole
-from opteq.states import stored_channels_last
+from opteq.states import exporting, stored_channels_last
 
 
 class _Root(torch.autograd.Function):
@@ -151,14 +151,14 @@ class PatchProjection(WeightedOperator):
     def adjoint(self, r: Tensor) -> Tensor:
         channels, height, width = self.domain_shape(tuple(r.shape[1:]))
         hidden_last = r.permute(0, 3, 4, 1, 2)
-        if hidden_last.is_contiguous():
-            there, back = _patch_order(height, width, r.shape[1], self.patch, len(r), r.device)
+        if hidden_last.is_contiguous() and not exporting():
+            there, back = _patch_order(height, width, r.shape[1], self.patch, r.shape[0], r.device)
             pieces = hidden_last.reshape(-1, self.hidden) @ self._matrix().mT
             image = _reordered(pieces.view(-1, self.split), back, there)
-            return image.view(len(r), height, width, channels).movedim(-1, 1)
+            return image.view(r.shape[0], height, width, channels).movedim(-1, 1)
         flat = r.reshape(-1, *r.shape[2:])
         out = functional.conv_transpose2d(flat, self._kernel(), stride=self.patch)
-        return out.reshape(len(r), channels, height, width)
+        return out.reshape(r.shape[0], channels, height, width)
 
     def _kernel(self) -> Tensor:
         return self.weight.T.reshape(self.hidden, self.split, self.patch, self.patch)

@@ -171,6 +171,8 @@ class WeightedOperator(LinearOperator):
     def frozen(self: Module) -> Module:
         """A twin whose weight is computed once and keeps its gradient history."""
         operator = cast(WeightedOperator, self)
+        if operator._scaled:
+            return self
         if "raw" not in operator._parameters and "raw" not in operator._buffers:
             raise OptionError(
                 f"The weight of {type(self).__name__} has been parametrised, and nothing would "

@@ -11,6 +11,7 @@ print(opteq.restore("runs/denoise_bsd", y, noise=25 / 255))
 from opteq.workflow.certify import Certification, certify
 from opteq.workflow.compare import compare
 from opteq.workflow.evaluate import evaluate
+from opteq.workflow.export import Exported, export
 from opteq.workflow.predict import explain, predict
 from opteq.workflow.reproduce import reproduce
 from opteq.workflow.restore import restore
@@ -18,11 +19,13 @@ from opteq.workflow.train import Run, train
 
 __all__ = [
     "Certification",
+    "Exported",
     "Run",
     "certify",
     "compare",
     "evaluate",
     "explain",
+    "export",
     "predict",
     "reproduce",
     "restore",

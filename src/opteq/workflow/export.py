@@ -1,0 +1,238 @@
+"""Write a trained model down for where there is no opteq: ONNX, or torch.export."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from opteq import __version__
+from opteq.data.catalogue import load_data
+from opteq.data.dataset import Data
+from opteq.data.splits import sample
+from opteq.errors import NotConvergedWarning, OpteqError, OptionError, RunError
+from opteq.files import write_atomically
+from opteq.layer import equilibria
+from opteq.models.fixed import Fixed
+from opteq.models.network import Network
+from opteq.models.restorer import Restorer
+from opteq.models.seeded import Seeded
+from opteq.options import one_of, whole
+from opteq.theory import precise
+from opteq.training.folder import RunFolder
+from opteq.training.load import load
+from opteq.workflow.train import Run
+
+Format = Literal["onnx", "torch-export"]
+SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2"}
+# With steps="auto", logits are at most this far from those of the equilibrium, relative to their
+# size, on this many real images; with at most so many steps.
+_ENOUGH, _IMAGES, _MOST = 1e-4, 64, 256
+# Solves are exact to this.
+_EXACT = 1e-9
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file, and how far its answers are from the equilibrium."""
+
+    path: Path
+    format: str
+    steps: int
+    """Of each equilibrium; 0 for models that solve nothing."""
+    deviation: float
+    """The largest difference of logits from those of the exact equilibrium, over `images`."""
+    images: int
+    changed: int
+    """How many of these images get another class."""
+
+    def __str__(self) -> str:
+        words = f"{self.path}: {self.format}, {self.path.stat().st_size / 1e6:.1f} MB"
+        if self.steps:
+            words += f", {self.steps} steps per equilibrium"
+        return (
+            f"{words}; logits differ from those of the exact equilibrium by at most "
+            f"{self.deviation:.1e} on {self.images} test images, {self.changed} of which change "
+            "their class"
+        )
+
+
+def export(
+    run: str | Path | Run,
+    output: str | Path | None = None,
+    *,
+    format: Format = "onnx",
+    steps: int | Literal["auto"] = "auto",
+    data: Data | None = None,
+    data_dir: str | Path | None = None,
+    strict: bool = False,
+    force: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Exported:
+    """Export a run: images (batch, channels, height, width) in [0, 1] to logits and probabilities,
+    with the normalisation of pixels inside and weights as plain numbers. Solves become a fixed
+    number of plain steps; with "auto" as many as bring logits within 1e-4 of those of the exact
+    equilibrium on test images of the run, or of `data`. That deviation, the class names and the
+    image's shape are in the file's metadata under "opteq". `strict` is torch.export's.
+    """
+    one_of("format", format, tuple(SUFFIXES))
+    if steps != "auto":
+        whole("steps", steps, least=1)
+    path = run.path if isinstance(run, Run) else Path(run)
+    target = path / f"model{SUFFIXES[format]}" if output is None else Path(output)
+    if target.suffix != SUFFIXES[format]:
+        raise OptionError(
+            f"{target} does not end in {SUFFIXES[format]}.", f"{format} files are called so."
+        )
+    if target.exists() and not force:
+        raise OptionError(f"{target} exists already.", "Give another output, or force.")
+    if format == "onnx":
+        _require_onnx()
+    model = _exportable(load(path))
+    if data is None:
+        data = load_data(RunFolder(path).recipe.data, None if data_dir is None else Path(data_dir))
+    images, _ = sample(data.test, min(_IMAGES, len(data.test)))
+    x = images.to(model.pixel_mean) / 255
+    fixed, found = _fixed(model, x, steps, progress)
+    facts = {
+        "opteq": __version__,
+        "run": path.name,
+        "classes": list(model.class_names),
+        "image_shape": list(model.image_shape),
+        "input": "images in [0, 1], (batch, channels, height, width)",
+        "outputs": ["logits", "probabilities"],
+        **found,
+    }
+    progress(f"writing {format}")
+    program = _program(fixed, x[:2], strict=strict)
+    content = _onnx(program, facts) if format == "onnx" else _archive(program, facts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, content)
+    return Exported(
+        target, format, found["steps"], found["deviation"], found["images"], found["changed"]
+    )
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            f"ONNX files need {error.name}.", "pip install 'opteq[export]', or use torch-export."
+        ) from None
+
+
+def _exportable(model: Network) -> Network:
+    if isinstance(model, (Restorer, Seeded)):
+        raise OptionError(
+            f"{type(model).__name__} does not map images to logits.", "Export a classifier."
+        )
+    return model
+
+
+@torch.no_grad()
+def _fixed(
+    model: Network, x: Tensor, steps: int | Literal["auto"], progress: Callable[[str], object]
+) -> tuple[Fixed, dict[str, Any]]:
+    """The model with fixed steps, and how far that is from its equilibrium."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConvergedWarning)
+        exact = _exact_logits(model, x)
+    solves = bool(equilibria(model))
+    number = (4 if solves else 1) if steps == "auto" else steps
+    while True:
+        fixed = Fixed(model, number)
+        logits = fixed(x)[0].double()
+        off = (logits - exact).abs()
+        deviation = float(off.max())
+        if solves:
+            progress(f"{number} steps: logits off by {deviation:.1e}")
+        enough = deviation <= _ENOUGH * max(1.0, float(exact.abs().max()))
+        if steps != "auto" or enough or not solves or number >= _MOST:
+            break
+        number *= 2
+    other = (logits.argmax(1) != exact.argmax(1)).reshape(len(x), -1).any(1)
+    return fixed, {
+        "steps": number if solves else 0,
+        "deviation": deviation,
+        "images": len(x),
+        "changed": int(other.sum()),
+    }
+
+
+def _exact_logits(model: Network, x: Tensor) -> Tensor:
+    """Those of the equilibria, solved in double precision."""
+    exact = precise(model, tol=_EXACT)
+    for layer in equilibria(exact):
+        layer.solver = replace(layer.solver, on_failure="ignore")
+    return exact(x.double())
+
+
+def _program(fixed: Fixed, x: Tensor, *, strict: bool) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch", min=1, max=65536)
+    try:
+        with torch.no_grad(), _quiet():
+            return torch.export.export(
+                fixed.eval(), (x,), dynamic_shapes={"images": {0: batch}}, strict=strict
+            )
+    except OpteqError:
+        raise
+    except Exception as error:
+        line = " ".join(str(error).split())[:160]
+        name = type(fixed.network).__name__
+        raise RunError(
+            f"This {name} cannot be written down by torch.export: {line}", "Export another model."
+        ) from error
+
+
+def _onnx(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes:
+    import onnx
+
+    with _quiet():
+        made = torch.onnx.export(
+            program,
+            input_names=["images"],
+            output_names=["logits", "probabilities"],
+            verbose=False,
+        )
+    assert made is not None
+    buffer = io.BytesIO()
+    made.save(buffer)
+    model = onnx.load_model_from_string(buffer.getvalue())
+    for key, value in (("opteq", json.dumps(facts)), ("classes", json.dumps(facts["classes"]))):
+        onnx.helper.set_model_props(
+            model, {**{p.key: p.value for p in model.metadata_props}, key: value}
+        )
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _archive(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    with _quiet():
+        torch.export.save(program, buffer, extra_files={"opteq.json": json.dumps(facts)})
+    return buffer.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Exporters warn about libraries that are not there and about themselves."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
