@@ -48,6 +48,7 @@ FLOW = [
     "report",
     "workflow",
     "cli",
+    "__main__",
 ]
 PUBLIC = {
     "opteq.operators": ["Dense", "Conv2d"],

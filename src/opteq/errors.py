@@ -113,10 +113,18 @@ class RenamedWarning(UserWarning):
     """A name that still works but has been replaced."""
 
 
+# More names than this are not listed.
+_MANY = 25
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the known option closest to `name`, or lists them all."""
+    """A remedy that names the known option closest to `name`, or lists them; the five nearest of
+    many."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
         return f"Did you mean {close[0]!r}?"
+    if len(known) > _MANY:
+        some = difflib.get_close_matches(name, known, n=5, cutoff=0.0)
+        return f"The nearest of {len(known)}: {', '.join(some)}."
     return f"Known: {', '.join(known)}." if known else "It takes no options."

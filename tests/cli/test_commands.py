@@ -14,8 +14,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from opteq import __version__
 from opteq.cli.app import app, main
+from opteq.models.registry import list_models, options_of
 from opteq.papers.catalogue import TITLES
+from opteq.training.recipe_files import load_recipe
 
 # A few images cannot show ten classes.
 pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
@@ -411,3 +414,80 @@ def test_corruption_figures_belong_to_their_images(trained, tmp_path):
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:50])
     assert torch.equal(corrupted(x, "brightness", 3, cache=tmp_path), first)
+
+
+def test_versions_and_modules():
+    done = subprocess.run(
+        [sys.executable, "-m", "opteq", "--version"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == f"opteq {__version__}"
+
+
+SHOWN = {
+    "geq_digits": ("train.optimizer.learning_rate", "0.005", "norm_bound", "patch"),
+    "proximal_tiny": ("options", "side", "potential"),
+    "digits": ("1,797",),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_show_says_everything(name):
+    result = run_inside("show", name)
+    assert result.exit_code == 0
+    for words in SHOWN[name]:
+        assert words in result.stdout
+
+
+def test_shown_options_are_those_of_the_builder():
+    """They are read from the source, so that torch is not imported."""
+    for name in list_models():
+        found = json.loads(run_inside("show", name, "--json").stdout)
+        shown = found["options, as model.options.NAME in recipes"]
+        assert list(shown) == options_of(name)
+
+
+def test_every_key_of_a_recipe_is_shown_and_can_be_set():
+    found = json.loads(run_inside("show", "geq_digits", "--json").stdout)
+    keys = found["keys, to be changed with --set KEY=VALUE"]
+    assert len(keys) > 50
+    recipe = load_recipe("geq_digits", [f"train.epochs={2 * keys['train.epochs']}"])
+    assert recipe.train.epochs == 2 * keys["train.epochs"]
+
+
+def test_names_that_match_nothing_say_so():
+    result = run_inside("list", "models", "zzz*")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert json.loads(run_inside("list", "models", "geq_d*", "--json").stdout).keys() >= {
+        "geq_digits"
+    }
+
+
+def test_help_has_an_example_of_every_command_and_loses_no_words():
+    commands = [command.name for command in app.registered_commands]
+    assert len(commands) >= 14
+    for command in commands:
+        text = run_inside(command, "--help").stdout
+        assert re.search(rf"^ opteq {command}", text, re.MULTILINE), command
+    words = re.sub(r"[\s│]+", " ", run_inside("train", "--help").stdout)
+    assert "(default: runs/RECIPE, numbered if taken)" in words
+
+
+def test_findings_can_be_read_by_programs(trained, tmp_path):
+    found = json.loads(
+        run_inside("certify", trained[0], "--json", "--limit", 10, "--steps", 1).stdout
+    )
+    assert found["unique"] is True
+    assert found["certified"][0] <= found["attacked"][0]
+    assert all(claim["name"] for claim in found["claims"])
+    image = tmp_path / "digit.png"
+    Image.new("L", (8, 8), 200).save(image)
+    line = json.loads(run_inside("predict", trained[0], image, "--json").stdout)
+    assert line["file"] == str(image)
+    assert 0 <= line["entropy"] <= 3.33
+    table = run_inside("predict", trained[0], tmp_path, "--csv").stdout.splitlines()
+    assert table[0].startswith("file,class,probability,entropy,margin,converged")
+    assert len(table) == 2
+    result = run_inside("explain", trained[0], image)
+    assert "Taken for" in result.stdout
+    assert (tmp_path / "digit-explained.png").stat().st_size > 10_000

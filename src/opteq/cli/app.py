@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
+from typing import Annotated
 
 import typer
 
@@ -19,17 +21,18 @@ from opteq.cli import (
     report,
     reproduce,
     restore,
+    show,
     train,
 )
 from opteq.cli.allocator import keep_freed_memory
 from opteq.errors import OpteqError, StoppedError
 
 _show = warnings.showwarning
+_verbose = False
 app = typer.Typer(
     name="opteq",
     help="Optimization-induced equilibrium models: train, evaluate, compare.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -43,9 +46,34 @@ app.command("export")(export.export)
 app.command("restore")(restore.restore)
 app.command("report")(report.report)
 app.command("list")(listing.listing)
+app.command("show")(show.show)
 app.command("doctor")(doctor.doctor)
 app.command("certify")(certify.certify)
 app.command("bench")(bench.bench)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from opteq import __version__
+
+        typer.echo(f"opteq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Errors with their whole traceback.")
+    ] = False,
+) -> None:
+    global _verbose
+    _verbose = verbose
 
 
 def main() -> None:
@@ -77,6 +105,8 @@ def _warn(message: Warning | str, category: type[Warning], *where: object, **mor
 
 
 def _fail(message: str, code: int = 2) -> None:
+    if _verbose:
+        traceback.print_exc()
     line = " ".join(message.split())
     print(f"opteq: {line}", file=sys.stderr)
     raise SystemExit(code) from None

@@ -22,7 +22,10 @@ def bench(
     ),
 ) -> None:
     """Measure speed and memory beside peers, in one run: contenders take turns, the best time of
-    each counts, and every answer is checked for the accuracy requested."""
+    each counts, and every answer is checked for the accuracy requested.
+
+    opteq bench s1
+    """
     from opteq.evaluation.benchmark import list_benchmarks, load_benchmark
 
     console = new_console()

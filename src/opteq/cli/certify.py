@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -19,9 +20,13 @@ def certify(
     limit: Annotated[int, typer.Option(help="At most this many test images.", min=1)] = 200,
     checkpoint: Checkpoint = "best",
     data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """What is proved about a trained model, and its certified accuracy beside that under attack:
-    the truth lies between."""
+    the truth lies between.
+
+    opteq certify runs/geq_digits --radius 0.25 --limit 100
+    """
     from opteq import workflow
 
     console = new_console()
@@ -35,6 +40,9 @@ def certify(
             data_dir=data_dir,
             progress=status.update,
         )
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
     console.print(str(found))
     if found.robust is not None:
         console.print(f"table and picture: {found.folder}")

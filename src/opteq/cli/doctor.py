@@ -15,7 +15,10 @@ _EXTRAS = ("torchdiffeq", "tensorboard", "wandb")
 
 
 def doctor(data_dir: DataDir = None) -> None:
-    """Check the installation: versions, devices, data, and a solve whose answer is known."""
+    """Check the installation: versions, devices, data, and a solve whose answer is known.
+
+    opteq doctor
+    """
     import torch
 
     from opteq import __version__

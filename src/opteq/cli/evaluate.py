@@ -38,7 +38,10 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Test a trained model: accuracy, loss, confusion, how its equilibria were reached."""
+    """Test a trained model: accuracy, loss, confusion, how its equilibria were reached.
+
+    opteq evaluate runs/geq_digits --suite calibration --suite attack
+    """
     from rich.table import Table
 
     from opteq import workflow

@@ -14,7 +14,7 @@ def export(
     run: Run,
     format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
     output: Annotated[
-        Path | None, typer.Option(help="The file. [default: RUN/model.onnx or RUN/model.pt2]")
+        Path | None, typer.Option(help="The file. (default: RUN/model.onnx or RUN/model.pt2)")
     ] = None,
     steps: Annotated[
         str, typer.Option(help="Steps of each equilibrium, or auto: as many as it needs.")

@@ -11,14 +11,26 @@ import typer
 def listing(
     what: Annotated[str, typer.Argument(help="models, recipes or data.")],
     pattern: Annotated[str, typer.Argument(help="Only names like this: 'geq*'.")] = "*",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List models, recipes or datasets."""
+    """List models, recipes or datasets.
+
+    opteq list recipes 'geq*'
+    """
     from opteq.errors import UnknownOptionError, nearest
 
     kinds = {"models": _models, "recipes": _recipes, "data": _data}
     if what not in kinds:
         raise UnknownOptionError(f"There is no list of {what!r}.", nearest(what, kinds))
     rows = [row for row in kinds[what]() if fnmatchcase(row[0], pattern)]
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(dict(rows), indent=2))
+        return
+    if not rows:
+        typer.echo(f"Nothing matches {pattern!r}: opteq list {what} shows all.", err=True)
+        raise typer.Exit(1)
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:<{width}}  {text}")

@@ -10,7 +10,7 @@ import typer
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Where datasets are found or downloaded to. [default: $OPTEQ_DATA, else a cache]",
+        help="Where datasets are found or downloaded to. (default: $OPTEQ_DATA, else a cache)",
         show_default=False,
     ),
 ]

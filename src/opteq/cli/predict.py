@@ -32,7 +32,7 @@ def predict(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="The folder for pictures: explanations, masks. [default: explained]"),
+        typer.Option(help="The folder for pictures: explanations, masks. (default: explained)"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder in use.")] = False,
 ) -> None:
@@ -127,7 +127,7 @@ def explain(
     run: Run,
     image: Annotated[Path, typer.Argument(help="An image file.")],
     output: Annotated[
-        Path | None, typer.Option(help="The picture. [default: IMAGE-explained.png]")
+        Path | None, typer.Option(help="The picture. (default: IMAGE-explained.png)")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the picture.")] = False,
 ) -> None:

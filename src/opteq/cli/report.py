@@ -8,7 +8,10 @@ from opteq.cli.options import DataDir, Run
 
 
 def report(run: Run, data_dir: DataDir = None) -> None:
-    """Rewrite the report of a run from its checkpoint and metrics."""
+    """Rewrite the report of a run from its checkpoint and metrics.
+
+    opteq report runs/geq_digits
+    """
     from opteq.data.catalogue import load_data
     from opteq.report.run_page import write_report
     from opteq.training.folder import RunFolder

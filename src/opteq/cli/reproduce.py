@@ -43,7 +43,10 @@ def reproduce(
     data_dir: DataDir = None,
 ) -> None:
     """Tables and figures of the papers, theirs beside ours. Results already in the output folder
-    are reused, so a stopped command continues when it is given again."""
+    are reused, so a stopped command continues when it is given again.
+
+    opteq reproduce kerdeq-t3 --seeds 2
+    """
     from opteq.errors import OptionError, UnknownOptionError, nearest
     from opteq.options import one_of
     from opteq.papers.catalogue import TITLES

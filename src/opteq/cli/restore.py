@@ -16,7 +16,7 @@ def restore(
     noise: Annotated[
         float | None,
         typer.Option(
-            help="Standard deviation of the noise, in grey levels of 255. [default: estimated]",
+            help="Standard deviation of the noise, in grey levels of 255. (default: estimated)",
             min=0,
             show_default=False,
         ),
@@ -46,7 +46,10 @@ def restore(
     ),
     force: Annotated[bool, typer.Option(help="Replace files that are there.")] = False,
 ) -> None:
-    """Restore images: remove noise, undo a blur, fill in what is missing, enlarge."""
+    """Restore images: remove noise, undo a blur, fill in what is missing, enlarge.
+
+    opteq restore runs/denoise_bsd noisy.png --output clean
+    """
     from opteq.errors import DataError
     from opteq.workflow.restore import Degradation, restore_files
 

@@ -22,7 +22,7 @@ def train(
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            help="The folder of the run. [default: runs/RECIPE, numbered if taken]",
+            help="The folder of the run. (default: runs/RECIPE, numbered if taken)",
             show_default=False,
         ),
     ] = None,
@@ -40,9 +40,14 @@ def train(
     logger: Annotated[
         list[str] | None, typer.Option(help="Also log to tensorboard or wandb. May be repeated.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing until the end.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show nothing until the end.")
+    ] = False,
 ) -> None:
-    """Train a model; writes a run folder with checkpoints, metrics and report.html."""
+    """Train a model; writes a run folder with checkpoints, metrics and report.html.
+
+    opteq train geq_digits --set train.epochs=5
+    """
     from opteq.errors import OptionError
 
     # Mistakes are reported before anything heavy is imported.

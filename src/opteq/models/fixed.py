@@ -73,5 +73,5 @@ def with_fixed_steps(model: Network, steps: int) -> Network:
             if id(child) in layers and isinstance(child, Equilibrium):
                 parent._modules[name] = FixedSteps(child, steps)
     for value in twin.parameters():
-        value.requires_grad_(requires_grad=False)
+        value.requires_grad_(False)
     return twin

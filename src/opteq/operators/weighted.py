@@ -57,7 +57,7 @@ class WeightedOperator(LinearOperator):
     """
 
     raw: Tensor
-    _limit: Tensor | None = None
+    _limit: Tensor | float | None = None
     """Of a frozen twin: what its norm was found to be at most."""
     gain: nn.Parameter | None
     """Lengths that are trained separately from directions; see `weight_norm`."""
@@ -118,7 +118,7 @@ class WeightedOperator(LinearOperator):
         """The weight that is applied. Computed at each access: see `freeze`."""
         return self._weight_and_limit()[0]
 
-    def _weight_and_limit(self) -> tuple[Tensor, Tensor | None]:
+    def _weight_and_limit(self) -> tuple[Tensor, Tensor | float | None]:
         """The weight, and a bound of its norm where one was computed on the way."""
         if self._scaled:
             return self.raw, self._limit
@@ -184,7 +184,7 @@ class WeightedOperator(LinearOperator):
         twin._parameters = {"gain": None}
         weight, limit = operator._weight_and_limit()
         twin._buffers = {"raw": weight}
-        twin._limit = None if limit is None else limit.detach()
+        twin._limit = limit.detach() if isinstance(limit, Tensor) else limit
         twin._scaled = True
         return cast(Module, twin)
 

@@ -79,6 +79,24 @@ class Comparison:
             f"command: {found['command']}"
         )
 
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "protocol": self.protocol(),
+            "score": self.score_name,
+            "rows": [
+                {
+                    "recipe": one.recipe.name,
+                    "parameters": one.parameters,
+                    "scores": one.scores,
+                    "epoch_seconds": one.seconds,
+                    "tests": one.tests,
+                }
+                for one in self.contenders
+            ],
+            "report": str(self.report),
+        }
+
     def __str__(self) -> str:
         return "\n".join([self.table().markdown(), "", self.protocol(), COMPARISON_NOTE])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from opteq.data.dataset import Data
 from opteq.data.splits import sample
@@ -43,11 +45,44 @@ class Certification:
             parts.append(f"The papers' own bounds for this model\n{self.propositions.markdown()}")
         return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
 
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        proved = self.certificate
+        found: dict[str, Any] = {
+            "title": self.title,
+            "contraction": _finite(proved.contraction),
+            "unique": proved.unique,
+            "lipschitz": _finite(proved.lipschitz),
+            "claims": [
+                {
+                    "name": claim.name,
+                    "value": _finite(claim.value),
+                    "condition": claim.condition,
+                    "holds": claim.holds,
+                }
+                for claim in proved.claims
+            ],
+        }
+        if self.robust is not None:
+            robust = self.robust
+            found |= {
+                "images": robust.images,
+                "radii": list(robust.radii),
+                "certified": list(robust.certified),
+                "attacked": list(robust.attacked),
+            }
+        return found
+
     def _repr_markdown_(self) -> str:
         tables = [self.certificate.table()]
         tables += [] if self.propositions is None else [self.propositions]
         parts = [table.markdown() for table in tables]
         return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(robust: RobustAccuracy | None) -> str:

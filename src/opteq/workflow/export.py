@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -206,9 +207,10 @@ def _onnx(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes
             verbose=False,
         )
     assert made is not None
-    buffer = io.BytesIO()
-    made.save(buffer)
-    model = onnx.load_model_from_string(buffer.getvalue())
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        made.save(file)
+        model = onnx.load(file)
     for key, value in (("opteq", json.dumps(facts)), ("classes", json.dumps(facts["classes"]))):
         onnx.helper.set_model_props(
             model, {**{p.key: p.value for p in model.metadata_props}, key: value}

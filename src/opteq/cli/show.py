@@ -1,0 +1,120 @@
+"""`opteq show`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe, a model, a dataset, or a YAML file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Everything about a recipe (every key and its value), a model (every option and its default)
+    or a dataset.
+
+    opteq show geq_digits
+    """
+    import json
+
+    found = _facts(name)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, default=str))
+        return
+    for title, part in found.items():
+        typer.echo(f"{title}")
+        width = max((len(key) for key in part), default=0)
+        for key, value in part.items():
+            typer.echo(f"  {key:<{width}}  {value}".rstrip())
+        typer.echo("")
+
+
+def _facts(name: str) -> dict[str, dict[str, Any]]:
+    from opteq.addresses import is_address
+    from opteq.data.catalogue import list_data
+    from opteq.errors import UnknownOptionError, nearest
+    from opteq.models.registry import list_models
+    from opteq.training.summaries import list_recipes
+
+    recipes, models, data = list_recipes(), list_models(), list_data()
+    found: dict[str, dict[str, Any]] = {}
+    if name in recipes or name.endswith((".yaml", ".yml")):
+        found |= _recipe(name)
+    if name in models or is_address(name):
+        found |= _model(name)
+    if name in data:
+        found[f"dataset {name}"] = {"summary": data[name]}
+    if not found:
+        known = [*recipes, *models, *data]
+        raise UnknownOptionError(
+            f"There is no recipe, model or data {name!r}.", nearest(name, known)
+        )
+    return found
+
+
+def _recipe(name: str) -> dict[str, dict[str, Any]]:
+    from opteq.training.recipe_files import load_recipe
+
+    recipe = load_recipe(name)
+    flat: dict[str, Any] = {}
+    _flatten(recipe.model_dump(mode="json"), "", flat)
+    words = ("name", "summary", "chosen")
+    about = {key: value for key in words if (value := flat.pop(key)) != "-"}
+    return {
+        f"recipe {recipe.name}": about,
+        "keys, to be changed with --set KEY=VALUE": flat,
+    }
+
+
+def _flatten(values: dict[str, Any], prefix: str, into: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            _flatten(value, f"{prefix}{key}.", into)
+        else:
+            into[f"{prefix}{key}"] = "-" if value in (None, {}, []) else value
+
+
+def _model(name: str) -> dict[str, dict[str, Any]]:
+    from opteq.models.registry import entry
+
+    found = entry(name)
+    about = {
+        "summary": found.summary,
+        "paper": f"{found.paper} {found.table}".strip(),
+        "image shape": " x ".join(map(str, found.input_shape)),
+        "printed parameters": found.printed_parameters,
+    }
+    about |= {f"chosen here ({i})": text for i, text in enumerate(found.chosen, 1)}
+    return {
+        f"model {name}": {key: value for key, value in about.items() if value},
+        "options, as model.options.NAME in recipes": _signature(found),
+    }
+
+
+def _signature(found: Any) -> dict[str, str]:
+    """Options with their defaults, read from the source, so that nothing heavy is imported."""
+    import ast
+    import inspect
+    from pathlib import Path
+
+    import opteq
+
+    if not isinstance(found.builder, str):
+        parameters = inspect.signature(found.builder).parameters
+        return {
+            key: "needed" if p.default is p.empty else repr(p.default)
+            for key, p in parameters.items()
+        }
+    module, function = found.builder.split(":")
+    source = Path(opteq.__file__).parent / "models" / f"{module}.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    node = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
+    arguments = node.args
+    pairs = [*zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    options = {}
+    for argument, default in pairs:
+        kind = "" if argument.annotation is None else f"  ({ast.unparse(argument.annotation)})"
+        own = "needed" if default is None else ast.unparse(default)
+        options[argument.arg] = f"{found.options.get(argument.arg, own)}{kind}"
+    return options
