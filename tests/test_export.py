@@ -57,14 +57,14 @@ def test_onnx_gives_the_logits_of_the_model(run, tmp_path):
 @pytest.mark.parametrize("strict", [False, True])
 def test_torch_export_gives_the_logits_of_the_model(run, tmp_path, strict):
     found = opteq.export(run, tmp_path / "model.pt2", format="torch-export", steps=6, strict=strict)
-    extra = {"opteq.json": ""}
+    extra = {"opteq-facts.json": ""}
     program = torch.export.load(found.path, extra_files=extra)
     x = digits(5)
     with torch.no_grad():
         logits = program.module()(x)[0]
         torch.testing.assert_close(logits, run.model(x), atol=1e-3, rtol=0)
         torch.testing.assert_close(logits, Fixed(run.model, 6)(x)[0], atol=1e-6, rtol=1e-6)
-    assert json.loads(extra["opteq.json"])["steps"] == 6
+    assert json.loads(extra["opteq-facts.json"])["steps"] == 6
 
 
 def test_the_deviation_is_that_of_too_few_steps(run, tmp_path):

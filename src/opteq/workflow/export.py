@@ -222,7 +222,7 @@ def _onnx(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes
 def _archive(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes:
     buffer = io.BytesIO()
     with _quiet():
-        torch.export.save(program, buffer, extra_files={"opteq.json": json.dumps(facts)})
+        torch.export.save(program, buffer, extra_files={"opteq-facts.json": json.dumps(facts)})
     return buffer.getvalue()
 
 
