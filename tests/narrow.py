@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -32,6 +32,6 @@ def a(kind: type[T], thing: object) -> T:
     return thing
 
 
-def classifier(name: str, **options: object) -> Classifier:
+def classifier(name: str, **options: Any) -> Classifier:
     """A registered model that is a classifier."""
     return a(Classifier, opteq.create_model(name, **options))

@@ -18,6 +18,7 @@ __all__ = [
     "explain",
     "export",
     "list_models",
+    "list_pretrained",
     "load",
     "load_recipe",
     "predict",
@@ -25,16 +26,18 @@ __all__ = [
     "register_model",
     "reproduce",
     "restore",
+    "save",
     "train",
 ]
 
 if TYPE_CHECKING:
     from opteq.data.catalogue import register_data
     from opteq.layer import Equilibrium
-    from opteq.models.registry import create_model, list_models, register_model
+    from opteq.models.registry import list_models, register_model
     from opteq.problem import Problem
     from opteq.theory import certificate
-    from opteq.training.load import load
+    from opteq.training.load import load, save
+    from opteq.training.pretrained import create_model, list_pretrained
     from opteq.training.recipe_files import load_recipe
     from opteq.workflow import (
         certify,
@@ -53,12 +56,14 @@ _HOMES = {
     "Equilibrium": "opteq.layer",
     "Problem": "opteq.problem",
     "certificate": "opteq.theory",
-    "create_model": "opteq.models.registry",
+    "create_model": "opteq.training.pretrained",
     "list_models": "opteq.models.registry",
     "register_data": "opteq.data.catalogue",
     "register_model": "opteq.models.registry",
+    "list_pretrained": "opteq.training.pretrained",
     "load": "opteq.training.load",
     "load_recipe": "opteq.training.recipe_files",
+    "save": "opteq.training.load",
     **dict.fromkeys(
         (
             "certify",

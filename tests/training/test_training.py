@@ -78,13 +78,13 @@ class StopAfter(Progress):
 def stop_after(monkeypatch):
     def arrange(steps):
         counter = StopAfter(steps)
-        original = Trainer._train_step
+        original = Trainer.train_step
 
         def counted(self, *arguments):
             original(self, *arguments)
             counter.press()
 
-        monkeypatch.setattr(Trainer, "_train_step", counted)
+        monkeypatch.setattr(Trainer, "train_step", counted)
 
     return arrange
 

@@ -33,6 +33,19 @@ def train(
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --run-dir.")] = False,
+    path: Annotated[
+        Path | None, typer.Option(help="Where your own images are: data.path of the recipe.")
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="How many epochs; with --resume, to train a run longer.", min=1),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="How long to train: as many epochs as fit.")
+    ] = None,
+    init_from: Annotated[
+        Path | None, typer.Option(help="A run whose weights to start from.")
+    ] = None,
     data_dir: DataDir = None,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, cuda or mps.")] = "auto",
     devices: Annotated[str, typer.Option(help="How many devices per machine, or auto.")] = "auto",
@@ -47,6 +60,8 @@ def train(
     """Train a model; writes a run folder with checkpoints, metrics and report.html.
 
     opteq train geq_digits --set train.epochs=5
+
+    opteq train photos --path my_photos --minutes 5
     """
     from opteq.errors import OptionError
 
@@ -60,6 +75,8 @@ def train(
     from opteq.training.recipe_files import load_recipe
 
     settings = None
+    if path is not None:
+        overrides = [*(overrides or []), f"data.path={path.absolute()}"]
     if recipe is not None or overrides or not resume:
         settings = load_recipe(recipe or "geq_digits", overrides or [])
     if resume and overrides:
@@ -81,6 +98,9 @@ def train(
         nodes=nodes,
         loggers=logger or (),
         quiet=quiet,
+        epochs=epochs,
+        minutes=minutes,
+        init_from=init_from,
     )
     if run.skipped:
         console.print(f"{run.skipped} files could not be decoded and were left out.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,8 @@ class Network(nn.Module, ABC):
         self.register_buffer("pixel_std", torch.ones(1, 1, 1, 1))
         self.class_names: tuple[str, ...] = ()
         self.image_shape: tuple[int, ...] = ()
+        self.origin: dict[str, Any] | None = None
+        """The name and options that a model was made with."""
 
     def normalize(self, mean: Tensor, std: Tensor) -> None:
         """Set the mean and standard deviation of each channel."""

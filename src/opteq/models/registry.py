@@ -170,8 +170,9 @@ def create_model(name: str, **options: Any) -> Network:
         if chosen[key] is not None:
             chosen[key] = by_name[key](chosen[key])
     built = _builder(found)(**chosen)
-    if isinstance(found.builder, str):
-        return built
-    from opteq.models.own import as_network
+    if not isinstance(found.builder, str):
+        from opteq.models.own import as_network
 
-    return as_network(built, name)
+        built = as_network(built, name)
+    built.origin = {"name": name, "options": {**found.options, **options}}
+    return built

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
@@ -19,6 +20,7 @@ from opteq.models.narrowing import narrowed
 from opteq.models.network import Network
 from opteq.models.own import check_terms, require_logits
 from opteq.models.registry import create_model, defaults_of, is_own, options_of, renamed
+from opteq.training.checkpoint import load_checkpoint, unpack
 from opteq.training.recipe import LossSettings, ModelSettings, Recipe
 
 # Tasks that learn from the data of another.
@@ -40,8 +42,32 @@ def build_model(recipe: Recipe, data: Data) -> Network:
     model = shaped_model(recipe.model, len(data.classes), data.shape[0])
     model.normalize(*pixel_statistics(data.train))
     model.class_names = data.classes
+    if recipe.train.init_from is not None:
+        start_from(model, Path(recipe.train.init_from))
     _try(model, recipe, data)
     return model
+
+
+def start_from(model: Network, run: Path) -> list[str]:
+    """Give a model the weights of a run, all that fit; returns the names of those that do not, such
+    as those of a head for other classes. Pixels stay normalised by the model's own data."""
+    path = run / "best.safetensors"
+    tensors, _ = load_checkpoint(path)
+    found, own = unpack("model/", tensors), model.state_dict()
+    pixels = ("pixel_mean", "pixel_std")
+    fits = {
+        name: value
+        for name, value in found.items()
+        if name in own and own[name].shape == value.shape and name not in pixels
+    }
+    left = [name for name in own if name not in fits and name not in pixels]
+    if len(fits) < len(own) / 2:
+        raise RecipeError(
+            f"Of the {len(own)} weights of this model, {path} has only {len(fits)} that fit.",
+            "Give train.init_from a run of the same model.",
+        )
+    model.load_state_dict(fits, strict=False)
+    return left
 
 
 def _refuse_what_has_no_use(recipe: Recipe, data: Data) -> None:

@@ -55,6 +55,9 @@ class RunFolder:
             )
         return whole_recipe(load_recipe(self.path / RECIPE), old=True)
 
+    def write_recipe(self, recipe: Recipe) -> None:
+        write_atomically(self.path / RECIPE, recipe.dump().encode())
+
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch."""
         path = self.path / METRICS
@@ -136,7 +139,7 @@ def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
     refuse_taken(path, force=force)
     for name in _OURS:
         (path / name).unlink(missing_ok=True)
-    write_atomically(path / RECIPE, recipe.dump().encode())
+    RunFolder(path).write_recipe(recipe)
     content = json.dumps({"format": FORMAT, **environment()}, indent=2) + "\n"
     write_atomically(path / ENVIRONMENT, content.encode())
     return RunFolder(path)

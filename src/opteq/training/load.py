@@ -1,19 +1,27 @@
-"""Trained models from run folders."""
+"""Trained models from folders, and into them."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from opteq.errors import DataWarning, RunError
+from opteq.errors import DataWarning, OptionError, RunError
+from opteq.layer import equilibria
 from opteq.models.network import Network
 from opteq.models.registry import spelt_out
 from opteq.options import one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model, skeleton, task_of
-from opteq.training.checkpoint import load_checkpoint, load_weights, require_fitting
-from opteq.training.folder import RunFolder
+from opteq.training.checkpoint import (
+    load_checkpoint,
+    load_weights,
+    pack_model,
+    require_fitting,
+    save_checkpoint,
+)
+from opteq.training.folder import BEST, RunFolder
 from opteq.training.recipe import ModelSettings
 
 
@@ -41,6 +49,7 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
     load_weights(model, tensors, path)
     set_tolerances(model, facts["tolerance"])
     model.class_names = tuple(facts["classes"])
+    model.origin = {"name": settings.name, "options": settings.options}
     model.image_shape = tuple(facts["shape"])
     if not all(bool(value.isfinite().all()) for value in model.state_dict().values()):
         warnings.warn(
@@ -50,3 +59,48 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
             stacklevel=2,
         )
     return model.eval()
+
+
+def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:
+    """Write a model into a folder from which `load` takes it again: the name and options it was
+    made with, weights, class names and the shape of its images. Returns the folder."""
+    path = Path(folder)
+    target = path / BEST
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file.", "Give a folder.")
+    if target.exists() and not force:
+        raise RunError(f"{target} exists already.", "Give another folder, or force.")
+    if model.origin is None:
+        raise OptionError(
+            f"It is not known how this {type(model).__name__} was made.",
+            "Save models that come from opteq.create_model or opteq.load.",
+        )
+    if not model.image_shape:
+        raise OptionError(
+            "The model does not know the shape of its images.",
+            "Set model.image_shape=(channels, height, width), and model.class_names.",
+        )
+    tolerances = [layer.solver.tol for layer in equilibria(model)]
+    facts = {
+        "model": {"name": model.origin["name"], "options": _plain(model.origin["options"])},
+        "classes": list(model.class_names),
+        "shape": list(model.image_shape),
+        "tolerance": max(tolerances) if tolerances else None,
+        "step": 0,
+        "finished": True,
+        "records": [],
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(target, pack_model(model.state_dict()), facts)
+    return path
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in options.items() if key not in ("classes", "in_channels")}
+    try:
+        return json.loads(json.dumps(own))
+    except TypeError as error:
+        raise OptionError(
+            f"The model was made with options that no file can hold ({error}).",
+            'Make it with names in their place, such as solver="anderson".',
+        ) from None

@@ -127,13 +127,13 @@ class Trainer:
         last = min(self.total_steps, (epoch + 1) * self.steps_per_epoch)
         begun, before = time.monotonic(), meter.images
         self.model.train()
-        for x, labels in self._training_batches(epoch, offset):
+        for x, labels in self.batches(epoch, offset):
             if self.state.step >= last:
                 break
             # A batch in which no file can be decoded is skipped but still counted:
             # everything random follows from the step.
             if self.recipe.data.undecodable == "stop" or not self._any(len(x) == 0):
-                self._train_step(x, labels, meter)
+                self.train_step(x, labels, meter)
             self.state.step += 1
             if self.fabric.is_global_zero and refresh.rings():
                 figures = meter.figures()
@@ -154,7 +154,8 @@ class Trainer:
         self._end_epoch(epoch, meter)
         return self.finished or not self._any(stop.asked)
 
-    def _training_batches(self, epoch: int, offset: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, epoch: int, offset: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """What an epoch is trained on, from a step on."""
         batches = training_batches(
             len(self.train_set),
             self.batch_size,
@@ -178,7 +179,8 @@ class Trainer:
             keep_empty=keep_empty,
         )
 
-    def _train_step(self, x: Tensor, labels: Tensor, meter: Meter) -> None:
+    def train_step(self, x: Tensor, labels: Tensor, meter: Meter) -> None:
+        """One step on a batch."""
         seed_step(self.recipe.seed, self.state.step, self.fabric.global_rank)
         settings = self.settings
         rate = learning_rate(

@@ -95,6 +95,8 @@ class SolveSettings(Settings):
 class TrainSettings(Settings):
     """The training itself."""
 
+    init_from: str | None = None
+    """A run whose weights to start from: all that fit, so classes may differ."""
     epochs: Annotated[int, Field(ge=1)] = 10
     steps: Annotated[int, Field(ge=1)] | None = None
     """Stop after this many steps, whatever the epoch."""

@@ -86,6 +86,9 @@ def _settle(values: dict[str, Any], folder: Path | None) -> None:
             inner["name"] = absolute(inner["name"], folder)
         if isinstance(inner.get("path"), str):
             inner["path"] = str(Path(inner["path"]).expanduser().absolute())
+    training = values.get("train")
+    if isinstance(training, dict) and isinstance(training.get("init_from"), str):
+        training["init_from"] = str(Path(training["init_from"]).expanduser().absolute())
 
 
 def _find(source: str | Path) -> Path:

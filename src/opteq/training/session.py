@@ -76,6 +76,9 @@ def train(
     if resume:
         # A run keeps its model, whatever its name stands for now.
         recipe = recipe.model_copy(update={"model": RunFolder(run_dir).recipe.model})
+        # Its weights are its own by now.
+        own = recipe.train.model_copy(update={"init_from": None})
+        recipe = recipe.model_copy(update={"train": own})
     else:
         recipe = whole_recipe(recipe)
     machines = Machines() if machines is None else machines

@@ -14,7 +14,9 @@ from opteq.data.settings import DataSettings
 from opteq.errors import OptionError, RunError
 from opteq.models.network import Network
 from opteq.models.registry import register_model
+from opteq.options import positive, whole
 from opteq.report.run_page import write_report
+from opteq.training.budget import fitted
 from opteq.training.folder import RunFolder, latest_run, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
@@ -90,6 +92,9 @@ def train(
     nodes: int = 1,
     loggers: Sequence[str] = (),
     quiet: bool = False,
+    epochs: int | None = None,
+    minutes: float | None = None,
+    init_from: str | Path | Run | None = None,
     **changes: Any,
 ) -> Run:
     """Train a recipe, by name or from a YAML file (default: geq_digits), into a run folder with
@@ -99,9 +104,22 @@ def train(
     such group, the name of data, or images of your own (`opteq.data.memory_data`). `model` is one
     such group, the name of a model, "my_file.py:build", or a function that builds one: see
     `opteq.register_model`. Without `run_dir` the folder is runs/RECIPE, numbered if taken.
-    `resume` continues the run in `run_dir`, or the newest run of the recipe. A line is printed for
-    each epoch (on a terminal, a bar) unless `quiet`.
+    `resume` continues the run in `run_dir`, or the newest run of the recipe; with more `epochs`
+    than it was to have, a finished one too. `minutes` in place of epochs takes as many as fit.
+    `init_from` starts with the weights of another run. A line is printed for each epoch (on a
+    terminal, a bar) unless `quiet`.
     """
+    if minutes is not None:
+        if epochs is not None or resume or nodes > 1 or devices not in (1, "auto"):
+            raise OptionError(
+                "minutes are for a new run on one device, in place of epochs.", "Leave them out."
+            )
+        positive("minutes", minutes)
+    if init_from is not None:
+        source = init_from.path if isinstance(init_from, Run) else Path(init_from)
+        changes["train"] = {**changes.get("train", {}), "init_from": str(source)}
+    if epochs is not None and not resume:
+        changes["train"] = {**changes.get("train", {}), "epochs": epochs}
     if model is not None:
         changes |= _model_changes(model, changes)
     if isinstance(data, (Mapping, str)):
@@ -126,12 +144,18 @@ def train(
                 f"{folder} continues with its own recipe, so none can be given with resume.",
                 "Leave out the recipe and its changes, or start a new run.",
             )
+        if epochs is not None:
+            settings = _longer(RunFolder(folder), epochs)
     else:
         settings = load_recipe(name, changes=changes)
         folder = RUNS / settings.name if run_dir is None else Path(run_dir)
         if run_dir is not None:
             # Before data is read and a model built; checked again when the folder is locked.
             refuse_taken(folder, force=force)
+        if minutes is not None:
+            places = None if data_dir is None else Path(data_dir)
+            told = (lambda text: None) if quiet else new_console().print
+            settings = fitted(settings, minutes, places, told)
     run, outcome = run_training(
         settings,
         folder,
@@ -146,6 +170,26 @@ def train(
         report=write_report,
     )
     return Run(run, outcome.records, outcome.finished, outcome.skipped)
+
+
+def _longer(folder: RunFolder, epochs: int) -> Recipe:
+    """The recipe of a run with more epochs, which is kept from now on. The learning rate follows
+    the schedule of the longer training from where the run is."""
+    recipe = folder.recipe
+    whole("epochs", epochs, least=1)
+    if epochs <= recipe.train.epochs:
+        raise OptionError(
+            f"{folder.path} is to have {recipe.train.epochs} epochs already.",
+            "Give more, or leave epochs out to continue it as it is.",
+        )
+    if recipe.train.steps is not None:
+        raise OptionError(
+            f"{folder.path} ends after train.steps={recipe.train.steps}.", "Start a new run."
+        )
+    train = recipe.train.model_copy(update={"epochs": epochs})
+    recipe = recipe.model_copy(update={"train": train})
+    folder.write_recipe(recipe)
+    return recipe
 
 
 def _model_changes(
