@@ -13,6 +13,7 @@ import opteq
 from opteq.data import memory_data
 from opteq.errors import DataError, OpteqError, OptionError, RecipeError, UnknownOptionError
 from opteq.layer import equilibria
+from opteq.training.recipe_files import load_recipe
 
 OWN = """
 import torch
@@ -106,6 +107,14 @@ def test_a_recipe_names_the_file_beside_it(own, tmp_path, monkeypatch):
     assert next(run.model.parameters()).shape[0] == 4  # the stem's first convolution
     found = opteq.compare([recipe], quiet=True, train={"steps": 2})
     assert [c.recipe.name for c in found.contenders] == ["my_recipe"]
+
+
+def test_another_model_does_not_inherit_options(own):
+    recipe = load_recipe("geq_cifar10_tiny", ["model.name=mine.py:build"])
+    assert recipe.model.options == {}
+    assert recipe.model.name == f"{own}:build"
+    again = load_recipe("geq_cifar10_tiny", ["model.name=geq_tiny", "train.epochs=2"])
+    assert again.model.options == load_recipe("geq_cifar10_tiny").model.options
 
 
 def test_a_function_is_found_again_by_its_file(own):

@@ -14,6 +14,7 @@ from opteq.equilibrium.base import EquilibriumMap
 from opteq.errors import OptionError
 from opteq.layer import Equilibrium, equilibria
 from opteq.models.bodies import Single
+from opteq.models.heads import PooledHead
 from opteq.models.network import Classifier, Network, Output, bounded_classifier
 from opteq.models.stems import Stem
 from opteq.problem import Problem
@@ -32,12 +33,14 @@ def classifier(
     classes: int = 10,
     in_channels: int = 3,
     reductions: int = 0,
+    head_grid: int = 1,
     certified: bool = False,
     head_norm: float = 10.0,
 ) -> Classifier:
     """A classifier around an equilibrium of yours, whose injection and state have `channels`
     channels: two convolutions with batch norm and ReLU before it (`reductions` more halve the
-    image), batch norm, the mean over all positions and a linear map behind it.
+    image), batch norm, the mean over each of `head_grid` x `head_grid` parts of the image and a
+    linear map behind it.
 
     With `certified` nothing before it can stretch and the head's norm is at most `head_norm`, so
     that certificates from image to logits are worth having.
@@ -55,9 +58,11 @@ def classifier(
     layer = layer if isinstance(layer, Equilibrium) else Equilibrium(layer)
     body = Single(layer, channels=channels, parts=1, fusion="sum")
     if certified:
-        return bounded_classifier(body, (in_channels, channels, classes), reductions, 1, head_norm)
+        ends = (in_channels, channels, classes)
+        return bounded_classifier(body, ends, reductions, head_grid, head_norm)
     stem = Stem(in_channels, channels, reductions=reductions)
-    return Classifier(stem, body, channels, classes)
+    head = PooledHead(channels, classes, head_grid)
+    return Classifier(stem, body, channels, classes, head=head)
 
 
 class Wrapped(Network):

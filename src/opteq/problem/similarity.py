@@ -16,7 +16,7 @@ from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature, SimilarityBounds
 from opteq.problem.parabolas import Energy
-from opteq.states import require_alike
+from opteq.states import exporting, require_alike
 
 Product = Callable[[Tensor], Tensor]
 Weights = LinearOperator | Tensor
@@ -150,7 +150,7 @@ class Similarity(nn.Module):
             if not fits(operator.codomain_shape, shape) and fits(operator.domain_shape, shape):
                 shape = operator.domain_shape(shape)
                 break
-        return u.new_zeros((len(u), *shape))
+        return u.new_zeros((u.shape[0], *shape))
 
     def __add__(self, other: Similarity) -> Similarity:
         from opteq.problem.algebra import Sum
@@ -190,7 +190,7 @@ class _Derived(BoundSimilarity):
     def value(self, z: Tensor) -> Tensor:
         value = self.similarity.value(z, self.u)
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        if found != (len(z),):
+        if found != (z.shape[0],):
             raise ShapeError(
                 f"{type(self.similarity).__name__}.value returned {found} for a batch of {len(z)}.",
                 f"Return one number per sample, shape ({len(z)},): sum over all but the batch.",
@@ -199,6 +199,8 @@ class _Derived(BoundSimilarity):
 
     def check(self, z: Tensor) -> None:
         """Refuse a value from which no gradient in z can be derived: it would be taken for 0."""
+        if exporting():  # it was checked where it was trained
+            return
         if len(z) != len(self.u):
             raise ShapeError(
                 f"z has {len(z)} samples, u {len(self.u)}.", "Give one state for each injection."
@@ -223,6 +225,10 @@ class _Derived(BoundSimilarity):
 
     def gradient(self, z: Tensor) -> Tensor:
         # Samples are independent, so the gradient of the sum holds the gradient of each.
+        if exporting():
+            with torch.enable_grad():
+                leaf = z.detach().requires_grad_()
+                return torch.autograd.grad(self.value(leaf).sum(), leaf)[0]
         return torch.func.grad(lambda state: self.value(state).sum())(z)
 
     def zeros(self) -> Tensor:

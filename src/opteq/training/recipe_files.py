@@ -204,10 +204,13 @@ def _apply(values: dict[str, Any], override: str) -> None:
             raise RecipeError(f"--set {key}: {group} is a value, not a group.", "Check the key.")
         target = inner
     try:
-        target[last] = yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
     except _NOT_YAML:
         short = text if len(text) <= 60 else f"{text[:60]}..."
         raise RecipeError(f"--set {key}: {short!r} is not a value.", "Quote it.") from None
+    if groups == ["model"] and last == "name" and _another(target, {"name": value}):
+        target.pop("options", None)  # those of another model
+    target[last] = value
 
 
 def _check(recipe: Recipe) -> None:
