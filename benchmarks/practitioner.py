@@ -58,7 +58,7 @@ def in_onnxruntime(path: Path, files: list[Path]) -> list[str]:
             small = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
         batch.append(np.asarray(small, dtype=np.float32).transpose(2, 0, 1) / 255)
     (chances,) = session.run(["probabilities"], {"images": np.stack(batch)})
-    return [facts["classes"][i] for i in chances.argmax(1)]
+    return [facts["classes"][i] for i in np.asarray(chances).argmax(1)]
 
 
 def main() -> int:

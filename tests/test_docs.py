@@ -1,6 +1,9 @@
 """Pages for readers: every link leads somewhere, every picture and table is shown."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,3 +29,15 @@ def test_every_page_of_results_is_in_the_index_and_every_picture_on_a_page():
     shown = " ".join(path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md"))
     pictures = [path.name for path in (RESULTS / "pictures").iterdir()]
     assert not [name for name in pictures if f"pictures/{name})" not in shown]
+
+
+def test_the_site_is_built_without_complaints(tmp_path):
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copyfile(ROOT / "zensical.toml", tmp_path / "zensical.toml")
+    zensical = Path(sys.executable).with_name("zensical")
+    done = subprocess.run([zensical, "build"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+    pages = {path.parent.name for path in (tmp_path / "site").glob("*/index.html")}
+    assert pages >= {"tour", "own", "choose", "pytorch", "solving", "theory", "speed", "results"}
+    assert "Write down the problem" in (tmp_path / "site" / "index.html").read_text()

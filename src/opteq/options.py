@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from opteq.errors import OptionError, UnknownOptionError, nearest
@@ -100,3 +101,17 @@ def from_spec(kind: str, table: Mapping[str, Callable[..., Any]], spec: object) 
     if name not in table:
         raise UnknownOptionError(f"There is no {kind} {name!r}.", nearest(str(name), table))
     return table[name](**options)
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Around imports of what does not come with the library: without it, one line says how to get
+    it."""
+    try:
+        yield
+    except ImportError as error:
+        missing = error.name or str(error)
+        raise OptionError(
+            f"{what} needs {missing.split('.')[0]}, which is not installed.",
+            f"Run: pip install 'opteq[{name}]'",
+        ) from None

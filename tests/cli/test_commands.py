@@ -308,6 +308,11 @@ def test_every_suite_prints_tables_and_writes_pictures(trained):
         assert words in result.output
     for name in ("corruption", "attack-linf", "attack-l2", "saliency", "residual", "objective"):
         assert (folder / "evaluate" / f"{name}.png").stat().st_size > 5000
+    assert run_inside("report", folder).exit_code == 0
+    page = (folder / "report.html").read_text()
+    for words in ("Measured later", "Under attack", "Damaged images", "How solves converge"):
+        assert words in page
+    assert page.count("data:image/png;base64,") == 6
     begin = time.perf_counter()
     again = json.loads(
         run_inside("evaluate", folder, "--limit", 3, "--suite", "corruption", "--json").stdout

@@ -1,5 +1,8 @@
 """Grad-CAM against its formula, gates, and the share of a map on a mask."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional
@@ -102,3 +105,24 @@ def test_what_cannot_be_looked_into_is_told(digits):
             digits,
             place="stat",  # pyright: ignore[reportArgumentType]
         )
+
+
+def test_what_is_not_installed_is_told_in_a_line(digits, monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    with pytest.raises(OptionError, match=r"Grad-CAM needs captum.*opteq\[saliency\]"):
+        grad_cam(opteq.create_model("geq_digits").eval(), digits)
+
+
+def test_layers_import_nothing_that_they_do_not_need():
+    code = (
+        "import sys, torch, opteq\n"
+        "from opteq.operators import Dense\nfrom opteq.kernels import Linear\n"
+        "from opteq.penalties import NonNegative\n"
+        "problem = opteq.Problem(penalty=NonNegative(), similarity=Linear(Dense(4, 4)))\n"
+        "opteq.Equilibrium(problem)(torch.rand(2, 4))\n"
+        "print([name for name in sys.modules if name in "
+        "('kornia', 'captum', 'matplotlib', 'lightning_fabric', 'typer', 'PIL')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

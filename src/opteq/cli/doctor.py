@@ -10,7 +10,7 @@ import typer
 
 from opteq.cli.options import DataDir
 
-_PACKAGES = ("torch", "numpy", "lightning-fabric", "kornia", "safetensors", "matplotlib")
+_PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "matplotlib")
 _EXTRAS = ("torchdiffeq", "tensorboard", "wandb")
 
 

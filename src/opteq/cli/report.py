@@ -8,7 +8,8 @@ from opteq.cli.options import DataDir, Run
 
 
 def report(run: Run, data_dir: DataDir = None) -> None:
-    """Rewrite the report of a run from its checkpoint and metrics.
+    """Rewrite the report of a run from its checkpoint and metrics, with the pictures that evaluate
+    and certify have left in its folder.
 
     opteq report runs/geq_digits
     """

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from opteq.data.settings import AugmentSettings
 from opteq.errors import OptionError
+from opteq.options import extra
 
 
 class Augment(nn.Module):
@@ -54,8 +55,9 @@ class _Policies(nn.Module):
 
     def __init__(self, count: int, magnitude: int) -> None:
         super().__init__()
-        from kornia.augmentation.auto import RandAugment
-        from kornia.augmentation.auto.rand_augment.rand_augment import default_policy
+        with extra("augment", "RandAugment"):
+            from kornia.augmentation.auto import RandAugment
+            from kornia.augmentation.auto.rand_augment.rand_augment import default_policy
 
         # kornia refuses the ends of the scale.
         inside = min(max(float(magnitude), 1e-3), 30 - 1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -113,7 +114,7 @@ def _explain(model: Network, x: Tensor, radius: float | None) -> Explanation:
 
 def _maps(model: Network, x: Tensor) -> dict[str, np.ndarray]:
     found = {"pixels that matter": gradient_map(model, x)}
-    if isinstance(model, (Classifier, ResNet)):
+    if isinstance(model, (Classifier, ResNet)) and find_spec("captum") is not None:
         found["regions that matter"] = grad_cam(model, x)
     gates = gate_map(model, x)
     if gates is not None:

@@ -1,4 +1,4 @@
-"""What a prediction rests on: Grad-CAM and gradient maps by captum, and GEQ's own gates."""
+"""What a prediction rests on: Grad-CAM by captum, gradient maps, and GEQ's own gates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 from opteq.errors import OptionError
 from opteq.models.network import Classifier, Network
 from opteq.models.resnet import ResNet
-from opteq.options import one_of
+from opteq.options import extra, one_of
 
 Place = Literal["state", "injection"]
 
@@ -26,7 +26,8 @@ def grad_cam(
     features that are injected into it; a ResNet uses its last features for both. Gradients to the
     injection pass through the equilibrium by the model's own rule.
     """
-    from captum.attr import LayerGradCam
+    with extra("saliency", "Grad-CAM"):
+        from captum.attr import LayerGradCam
 
     layer, takes_input = _place(model, place)
     method = LayerGradCam(model, layer)
@@ -43,12 +44,12 @@ def grad_cam(
 
 def gradient_map(model: Network, x: Tensor, labels: Tensor | None = None) -> Tensor:
     """(batch, height, width), from 0 to 1: how much the logit changes with each pixel."""
-    from captum.attr import Saliency
-
-    found = Saliency(model).attribute(
-        x.detach().clone().requires_grad_(), target=_target(model, x, labels)
-    )
-    return _to_one(found.amax(1).detach())
+    leaf = x.detach().clone().requires_grad_()
+    target = _target(model, x, labels)
+    with torch.enable_grad():
+        chosen = model(leaf).gather(1, target[:, None]).sum()
+        (slope,) = torch.autograd.grad(chosen, leaf)
+    return _to_one(slope.abs().amax(1))
 
 
 @torch.no_grad()

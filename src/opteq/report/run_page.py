@@ -9,6 +9,7 @@ from opteq.errors import RunError
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.models.restorer import LEVEL, Restorer
+from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
@@ -62,6 +63,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         confusion=None if confusion is None else svg(confusion),
         samples=[(sample, svg(sample_figure(sample))) for sample in samples],
         restored=[(words, svg(draw(picture))) for words, picture in restored],
+        measured=measured_later(run.path),
         recipe=recipe.dump(),
         chosen=recipe.chosen,
         reference=recipe.reference,
