@@ -12,7 +12,7 @@ from PIL import Image
 
 import opteq
 from opteq.errors import DataError, OptionError, RecipeError, RunError
-from opteq.evaluation.predict import Prediction
+from opteq.evaluation.predict import Prediction, read_for
 from opteq.training.budget import fitted
 from opteq.training.recipe_files import load_recipe
 
@@ -156,6 +156,18 @@ def test_photographs_in_class_folders_all_the_way(tmp_path, monkeypatch):
         assert isinstance(answer, Prediction)
         right += path.parent.name == answer.classes[0][0]
     assert right > 108
+    one = next(iter(found))
+    why = opteq.explain(run, one, output="why.png")
+    assert why.words()[0].startswith("Taken for class")
+    assert Path("why.png").stat().st_size > 10_000
+    assert opteq.certificate(run.model).unique
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(opteq.export(run).path)
+    for path, answer in list(found.items())[::20]:
+        assert isinstance(answer, Prediction)
+        image = read_for(run.model, path)[None].numpy()
+        (chances,) = session.run(["probabilities"], {"images": image})
+        assert chances[0].max() == pytest.approx(answer.classes[0][1], abs=1e-3)
     folder.rename(tmp_path / "moved")
     with pytest.raises(DataError, match="mine"):
         opteq.evaluate(run)
