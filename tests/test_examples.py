@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SMALLER = {"restore_photograph.py": ["--side", "48"]}
+SMALLER = {
+    "certified_digits.py": ["--images", "3", "--rounds", "3"],
+    "restore_photograph.py": ["--side", "48"],
+}
 
 
 def test_every_example_is_run():
