@@ -312,7 +312,7 @@ def test_every_suite_prints_tables_and_writes_pictures(trained):
     page = (folder / "report.html").read_text()
     for words in ("Measured later", "Under attack", "Damaged images", "How solves converge"):
         assert words in page
-    assert page.count("data:image/png;base64,") == 6
+    assert page.count('<img src="data:image/png;base64,') >= 6
     begin = time.perf_counter()
     again = json.loads(
         run_inside("evaluate", folder, "--limit", 3, "--suite", "corruption", "--json").stdout

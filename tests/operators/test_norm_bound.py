@@ -116,3 +116,13 @@ def test_frozen_twin_computes_the_weight_once_and_keeps_its_gradient():
 def test_free_weights_promise_nothing():
     assert Dense(4, 3, norm_bound=None).norm_limit() == math.inf
     assert Dense.from_weight(2 * torch.eye(3)).norm_limit() == pytest.approx(2)
+
+
+def test_a_frozen_operator_does_not_change_with_its_twin():
+    """Norms are computed on a twin in double precision."""
+    frozen = Conv2d(3, 4, norm_bound=0.9).frozen()
+    before = frozen.raw.clone()
+    twin = frozen.frozen().double()
+    assert twin.raw.dtype == torch.float64
+    assert frozen.raw.dtype == torch.float32
+    assert torch.equal(frozen.raw, before)

@@ -142,11 +142,12 @@ def test_minutes_decide_epochs_and_size(tmp_path, monkeypatch):
 def test_photographs_in_class_folders_all_the_way(tmp_path, monkeypatch):
     """What a practitioner does, small."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("opteq.training.budget._REPORT", 1.0)
+    monkeypatch.setattr("opteq.training.budget._TRIAL", 0.5)
+    monkeypatch.setattr("opteq.training.budget._MANY", 20)
     folder = photographs(tmp_path / "mine")
     begun = time.monotonic()
-    run = opteq.train("photos", data={"path": "mine"}, minutes=0.25, quiet=True)
-    assert time.monotonic() - begun < 60
+    run = opteq.train("photos", data={"path": "mine"}, minutes=1.0, quiet=True)
+    assert time.monotonic() - begun < 80
     assert run.test["accuracy"] > 0.9  # colours tell them apart
     assert opteq.evaluate(run).figures["accuracy"] == pytest.approx(run.test["accuracy"])
     found = opteq.predict(run, folder)

@@ -58,6 +58,7 @@ _IMAGES: dict[str, tuple[tuple[int, int, int], int]] = {
     "imagenet": ((3, 224, 224), 1000),
     "cityscapes": ((3, 512, 1024), 19),
     "pairs": ((3, 88, 120), 11),
+    "folder": ((3, 32, 32), 10),
     "mazes": ((3, 13, 13), 2),
     "bsd": ((1, 24, 28), 0),
     "photos": ((1, 24, 28), 0),

@@ -172,7 +172,10 @@ class WeightedOperator(LinearOperator):
         """A twin whose weight is computed once and keeps its gradient history."""
         operator = cast(WeightedOperator, self)
         if operator._scaled:
-            return self
+            # Nothing is left to compute, but the twin may be converted without this one.
+            again = copy.copy(operator)
+            again._buffers = dict(operator._buffers)
+            return cast(Module, again)
         if "raw" not in operator._parameters and "raw" not in operator._buffers:
             raise OptionError(
                 f"The weight of {type(self).__name__} has been parametrised, and nothing would "
