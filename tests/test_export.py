@@ -16,7 +16,7 @@ from opteq.errors import OptionError, UnknownOptionError
 from opteq.models.fixed import Fixed
 from opteq.models.registry import create_model
 from opteq.theory import precise
-from opteq.workflow.export import _program
+from opteq.workflow.export import _exact_logits, _program
 
 QUICK: dict[str, Any] = {"train": {"steps": 6, "batch_size": 64}, "data": {"limit_test": 40}}
 
@@ -145,3 +145,14 @@ def test_mistakes_write_nothing(run, tmp_path):
     with pytest.raises(UnknownOptionError, match="format"):
         opteq.export(run, tmp_path / "b.onnx", format="pickle")  # type: ignore[arg-type]
     assert not (tmp_path / "b.onnx").exists()
+
+
+def test_the_deviation_is_from_exact_equilibria_however_roughly_the_model_solves():
+    torch.manual_seed(0)
+    solver = {"name": "anderson", "tol": 0.3}
+    model = create_model("geq_digits", solver=solver, gradient="implicit").eval()
+    x = torch.rand(3, 1, 8, 8)
+    with torch.no_grad():
+        expected = precise(model, tol=1e-12)(x.double())
+        assert float((model(x) - expected).abs().max()) > 1e-5
+        torch.testing.assert_close(_exact_logits(model, x), expected, atol=1e-8, rtol=0)

@@ -16,7 +16,7 @@ from opteq.evaluation.predict import Mask, Prediction, predict, predict_files, r
 from opteq.models.registry import create_model
 from opteq.report.explanation import write_explanation
 from opteq.report.masks import palette, write_mask
-from opteq.workflow.predict import each_prediction, find_images, save_answers
+from opteq.workflow.predict import each_prediction, find_images, picture_stems, save_answers
 
 DIGITS = ["geq_digits", "mopteq_digits", "opteq_digits", "resnet_digits", "proximal_digits"]
 
@@ -97,7 +97,7 @@ def test_masks_have_the_size_of_the_file(tmp_path):
     assert (mask.labels[:, :10] == 255).all()
     assert (mask.labels[:, 10:90] < 3).all()
     assert sum(share for _, share in mask.shares) == pytest.approx(1)
-    first, second = save_answers(model, path, mask, tmp_path / "out", explained=False)
+    first, second = save_answers(model, path, mask, tmp_path / "out" / "wide", explained=False)
     with Image.open(first) as image:
         assert image.mode == "P"
         np.testing.assert_array_equal(np.array(image), mask.labels)
@@ -174,3 +174,21 @@ def test_a_certified_prediction_is_explained_with_its_radius():
     assert known(found.radius) > 0
     assert math.isfinite(known(found.radius))
     assert any("Proved" in line for line in found.words())
+
+
+def test_answers_that_did_not_converge_have_no_radius(files):
+    model = model_of("proximal_digits")
+    for layer in opteq.layer.equilibria(model):
+        layer.solver = type(layer.solver)(tol=1e-6, max_steps=1, on_failure="ignore")
+    ((_, found),) = each_prediction(model, files[:1])
+    assert isinstance(found, Prediction)
+    assert found.radius is None
+    assert "not all equilibria converged" in str(found)
+
+
+def test_files_of_one_name_in_two_folders_get_pictures_of_their_own(tmp_path):
+    paths = [tmp_path / "photos" / name for name in ("cat/0.jpg", "dog/0.jpg")]
+    stems = picture_stems(paths, tmp_path / "why")
+    assert list(stems.values()) == [tmp_path / "why" / name for name in ("cat/0", "dog/0")]
+    with pytest.raises(OptionError, match="Two images"):
+        picture_stems([tmp_path / "0.jpg", tmp_path / "0.png"], tmp_path / "why")

@@ -14,6 +14,7 @@ import opteq
 from opteq.errors import DataError, OptionError, RecipeError, RunError
 from opteq.evaluation.predict import Prediction, read_for
 from opteq.training.budget import fitted
+from opteq.training.folder import locked
 from opteq.training.recipe_files import load_recipe
 
 WEIGHTS = Path(opteq.__file__).parent / "weights"
@@ -106,6 +107,10 @@ def test_a_finished_run_is_trained_longer(tmp_path):
     assert longer.folder.recipe.train.epochs == 3
     with pytest.raises(OptionError, match="3 epochs already"):
         opteq.train(resume=True, run_dir=run.path, epochs=3, quiet=True)
+    # A run that another process trains keeps its recipe.
+    with locked(run.path), pytest.raises(RunError, match="in use"):
+        opteq.train(resume=True, run_dir=run.path, epochs=4, quiet=True)
+    assert longer.folder.recipe.train.epochs == 3
 
 
 def photographs(folder, classes=3, each=40, side=70):

@@ -44,7 +44,7 @@ def predict(
     """
     from opteq.errors import OptionError
     from opteq.training.load import load
-    from opteq.workflow.predict import each_prediction, find_images
+    from opteq.workflow.predict import each_prediction, find_images, picture_stems
 
     if as_json and as_csv:
         raise OptionError("--json and --csv contradict each other.", "Give one of them.")
@@ -55,18 +55,18 @@ def predict(
     model = load(run)
     answers = each_prediction(model, paths, top=top, batch=batch)
     if folder is not None:
-        answers = _saved(answers, model, folder, explained)
+        answers = _saved(answers, model, picture_stems(paths, folder), explained)
     if not _print(_counted(answers, len(paths)), as_json, as_csv):
         raise typer.Exit(2)
 
 
-def _saved(answers: Answers, model: Any, folder: Path, explained: bool) -> Iterator[Any]:
+def _saved(answers: Answers, model: Any, stems: dict[Path, Path], explained: bool) -> Iterator[Any]:
     from opteq.errors import DataError
     from opteq.workflow.predict import save_answers
 
     for path, answer in answers:
         if not isinstance(answer, DataError):
-            save_answers(model, path, answer, folder, explained=explained)
+            save_answers(model, path, answer, stems[path], explained=explained)
         yield path, answer
 
 

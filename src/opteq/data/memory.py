@@ -34,11 +34,16 @@ def memory_data(
             f"{name}: training images have shape {shapes[0]}, test images {shapes[1]}.",
             "Bring them to one shape.",
         )
+    if sets[0].labels.ndim != sets[1].labels.ndim:
+        raise DataError(
+            f"{name}: one of train and test has a label per image, the other one per pixel.",
+            "Give labels of one kind.",
+        )
     found = [
         part.labels[part.labels != 255] if part.labels.ndim > 1 else part.labels for part in sets
     ]
     if classes is None:
-        most = max(int(labels.max()) for labels in found)
+        most = max((int(labels.max()) for labels in found if labels.numel()), default=0)
         classes = [str(i) for i in range(most + 1)]
     for part, where in zip(sets, ("train", "test"), strict=True):
         check_labels(part.labels, len(classes), f"{name}, {where},")

@@ -90,7 +90,9 @@ def train(
             if not resume:
                 run_dir = make_folder(run_dir, numbered=numbered)
             held.enter_context(locked(run_dir))
-            if not resume:
+            if resume:
+                _keep_epochs(RunFolder(run_dir), recipe.train.epochs)
+            else:
                 new_run(run_dir, recipe, force=force)
         run = RunFolder(cast(Path, fabric.broadcast(run_dir)))
         trainer.saver.run = run
@@ -105,3 +107,11 @@ def train(
             if report is not None:
                 report(run, data)
     return run, outcome
+
+
+def _keep_epochs(run: RunFolder, epochs: int) -> None:
+    """A run that is to be trained longer says so from now on. The caller holds its lock."""
+    recipe = run.recipe
+    if recipe.train.epochs != epochs:
+        train = recipe.train.model_copy(update={"epochs": epochs})
+        run.write_recipe(recipe.model_copy(update={"train": train}))

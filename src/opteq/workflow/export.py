@@ -114,7 +114,7 @@ def export(
         **found,
     }
     progress(f"writing {format}")
-    program = _program(fixed, x[:2], strict=strict)
+    program = _program(fixed, x[:1].repeat(2, 1, 1, 1), strict=strict)  # one is no batch
     content = _onnx(program, facts) if format == "onnx" else _archive(program, facts)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, content)

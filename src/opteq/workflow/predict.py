@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -107,11 +108,25 @@ def explain(
     return found
 
 
+def picture_stems(paths: Sequence[Path], folder: Path) -> dict[Path, Path]:
+    """Where the pictures of each file go: the same place below `folder` as the file has below what
+    all of them share. Two that would get the same name are refused."""
+    if not paths:
+        return {}
+    whole = [path.absolute() for path in paths]
+    shared = Path(os.path.commonpath([path.parent for path in whole]))
+    stems = [folder / path.relative_to(shared).with_suffix("") for path in whole]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise OptionError(f"Two images would become {twice}.", "Predict them one at a time.")
+    return dict(zip(paths, stems, strict=True))
+
+
 def save_answers(
-    model: Network, path: Path, answer: Prediction | Mask, folder: Path, *, explained: bool
+    model: Network, path: Path, answer: Prediction | Mask, stem: Path, *, explained: bool
 ) -> list[Path]:
-    """What can be looked at: the mask and the mask over the image, or an explanation."""
-    stem = folder / path.stem
+    """What can be looked at: the mask and the mask over the image, or an explanation; their names
+    begin with `stem`."""
     if isinstance(answer, Mask):
         return write_mask(answer.labels, path, stem, model.class_names)
     if not explained:

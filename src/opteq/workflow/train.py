@@ -173,8 +173,8 @@ def train(
 
 
 def _longer(folder: RunFolder, epochs: int) -> Recipe:
-    """The recipe of a run with more epochs, which is kept from now on. The learning rate follows
-    the schedule of the longer training from where the run is."""
+    """The recipe of a run with more epochs. The learning rate follows the schedule of the longer
+    training from where the run is."""
     recipe = folder.recipe
     whole("epochs", epochs, least=1)
     if epochs <= recipe.train.epochs:
@@ -187,9 +187,7 @@ def _longer(folder: RunFolder, epochs: int) -> Recipe:
             f"{folder.path} ends after train.steps={recipe.train.steps}.", "Start a new run."
         )
     train = recipe.train.model_copy(update={"epochs": epochs})
-    recipe = recipe.model_copy(update={"train": train})
-    folder.write_recipe(recipe)
-    return recipe
+    return recipe.model_copy(update={"train": train})
 
 
 def _model_changes(
