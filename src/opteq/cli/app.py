@@ -15,6 +15,7 @@ from opteq.cli import (
     compare,
     doctor,
     evaluate,
+    explore,
     export,
     listing,
     predict,
@@ -42,6 +43,7 @@ app.command("compare")(compare.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("predict")(predict.predict)
 app.command("explain")(predict.explain)
+app.command("explore")(explore.explore)
 app.command("export")(export.export)
 app.command("restore")(restore.restore)
 app.command("report")(report.report)

@@ -125,6 +125,17 @@ class GaussianKernel(Similarity):
             return self.gamma_rule.factor / self.gamma_rule.running
         return self.log_gamma.exp() if self.learn_gamma else self.fixed_gamma
 
+    @torch.no_grad()
+    def scale_gamma(self, factor: float) -> None:
+        """Multiply gamma by a number: above 1 gates close earlier, below 1 later."""
+        positive("factor", factor)
+        if self.gamma_rule is not None:
+            self.gamma_rule.factor *= factor
+        elif self.learn_gamma:
+            self.log_gamma += math.log(factor)
+        else:
+            self.fixed_gamma = self.fixed_gamma * factor
+
     def _gamma_at(self, target: Tensor, axes: tuple[int, ...]) -> Gamma:
         """gamma for a solve, from the residual q = A u at z = 0."""
         if self.gamma_rule is None:

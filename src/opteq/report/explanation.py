@@ -41,6 +41,23 @@ def draw_explanation(found: Explanation, title: str) -> Any:
     return figure
 
 
+def draw_maps(found: Explanation) -> Any:
+    """The image and what the prediction rests on, in one row."""
+    figure, axes = new_figure(9.0, 2.2, columns=5)
+    _images(axes[0], found)
+    return figure
+
+
+def draw_course(found: Explanation) -> Any:
+    """How the prediction was reached, in one row."""
+    figure, axes = new_figure(9.0, 2.6, columns=3)
+    _settling(axes[0, 0], found)
+    if found.settling:
+        axes[0, 0].legend(fontsize=7, frameon=False)
+    _falls(axes[0, 1], axes[0, 2], found)
+    return figure
+
+
 def _images(row: np.ndarray, found: Explanation) -> None:
     shown = {
         "the image": (found.image, {"cmap": "gray", "vmin": 0, "vmax": 1}),
@@ -112,6 +129,7 @@ def _falls(residual: Any, objective: Any, found: Explanation) -> None:
         axis.set_xlabel("evaluations of the map", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axis.set_yscale("log")
+        axis.minorticks_off()
     for i, fall in enumerate(found.falls):
         shade = 1 - 0.7 * i / max(1, len(found.falls))
         steps = range(1, len(fall.residual) + 1)

@@ -11,6 +11,7 @@ print(opteq.restore("runs/denoise_bsd", y, noise=25 / 255))
 from opteq.workflow.certify import Certification, certify
 from opteq.workflow.compare import compare
 from opteq.workflow.evaluate import evaluate
+from opteq.workflow.explore import explore
 from opteq.workflow.export import Exported, export
 from opteq.workflow.predict import explain, predict
 from opteq.workflow.reproduce import reproduce
@@ -25,6 +26,7 @@ __all__ = [
     "compare",
     "evaluate",
     "explain",
+    "explore",
     "export",
     "predict",
     "reproduce",

@@ -1,0 +1,36 @@
+"""`opteq explore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opteq.cli.options import DataDir, Run
+
+
+def explore(
+    run: Run,
+    other: Annotated[Path | None, typer.Argument(help="A second run, shown beside it.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Who may open the page: 127.0.0.1 is this machine alone.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="(default: the first that is free)")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    data_dir: DataDir = None,
+) -> None:
+    """Try a trained model, or two side by side, on a page in the browser: pick, draw or upload an
+    image, damage it, change how it is solved, and watch the iteration.
+
+    opteq explore runs/geq_digits
+    """
+    from opteq.workflow.explore import explore as explored
+
+    page = explored(
+        run, other, data_dir=data_dir, host=host, port=port, browser=browser, block=False
+    )
+    typer.echo(f"{page.local_url}  (Ctrl-C ends it)")
+    page.block_thread()
