@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 import platform
 from pathlib import Path
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
-
 from opteq.environment import environment
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.exhibits import Table
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, new_figure
+from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, logarithmic, new_figure, png
 
 _COLOURS = (ACCENT, SECOND, THIRD, MUTED, "#7d5ba6", "#b8c0c8")
 
@@ -31,11 +28,9 @@ def write_outcome(benchmark: Benchmark, outcome: Outcome, output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     content = b"\n".join([_measurements(outcome).csv(), _findings(outcome.findings).csv()])
     write_atomically(output / f"{benchmark.id}.csv", content)
-    picture = io.BytesIO()
     figure = _curves(outcome) if outcome.curves else _bars(outcome)
     figure.suptitle(benchmark.title, fontsize=11)
-    figure.savefig(picture, format="png", dpi=150)
-    write_atomically(output / f"{benchmark.id}.png", picture.getvalue())
+    write_atomically(output / f"{benchmark.id}.png", png(figure))
 
 
 def write_summary(done: list[tuple[Benchmark, Outcome]], output: Path) -> None:
@@ -119,17 +114,13 @@ def _curves(outcome: Outcome) -> Any:
     for axis, kind in zip(axes[0], kinds, strict=True):
         here = {name: points for (k, name), points in outcome.curves.items() if k == kind}
         for i, (name, points) in enumerate(here.items()):
-            axis.loglog(
-                *zip(*points, strict=True), "o-", color=_COLOURS[i], label=name, markersize=3
-            )
+            axis.plot(*zip(*points, strict=True), "o-", color=_COLOURS[i], label=name, markersize=3)
         axis.set_xlabel(kind)
         axis.tick_params(labelsize=7)
         places = sorted({x for points in here.values() for x, _ in points})
+        logarithmic(axis.xaxis)
         axis.set_xticks(places, [f"{x:.4g}" for x in places])
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
+        logarithmic(axis.yaxis)
         if len(here) > 1:
             axis.legend(fontsize=7)
         else:

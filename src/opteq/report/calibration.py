@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 from opteq.evaluation.calibration import Reliability
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, MUTED, SECOND, new_figure
+from opteq.report.page import ACCENT, MUTED, SECOND, new_figure, png
 
 
 def write_reliability(found: Reliability, path: Path) -> None:
@@ -28,7 +27,5 @@ def write_reliability(found: Reliability, path: Path) -> None:
     right.bar(edges, count / count.sum(), width=0.9 / bins, color=ACCENT)
     right.set(xlim=(0, 1), xlabel="confidence", ylabel="share of samples")
     right.set_title("Where the samples are", fontsize=9)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, picture.getvalue())
+    write_atomically(path, png(figure))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 from opteq.environment import environment
 from opteq.exhibits import Dots
 from opteq.files import write_atomically
-from opteq.report.page import render, svg
+from opteq.report.page import png, render, svg
 from opteq.report.pictures import draw
 from opteq.training.comparison import COMPARISON_NOTE, Comparison
 
@@ -17,9 +15,7 @@ def write_comparison(found: Comparison) -> None:
     table, output = found.table(), found.output
     write_atomically(output / "table.csv", table.csv())
     write_atomically(output / "table.md", f"{found}\n".encode())
-    picture = io.BytesIO()
-    draw(_scores(found)).savefig(picture, format="png", dpi=130)
-    write_atomically(output / "accuracy.png", picture.getvalue())
+    write_atomically(output / "accuracy.png", png(draw(_scores(found))))
     # The picture shows each seed.
     shown = [i for i, name in enumerate(table.header) if name != "each seed"]
     render(

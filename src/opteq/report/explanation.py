@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,17 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from opteq.evaluation.explain import Explanation
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, as_written, new_figure
+from opteq.report.page import (
+    ACCENT,
+    INK,
+    MUTED,
+    SECOND,
+    THIRD,
+    as_written,
+    logarithmic,
+    new_figure,
+    png,
+)
 
 _COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#6b7785")
 _SHOWN = 5
@@ -19,10 +28,8 @@ _SHOWN = 5
 
 def write_explanation(found: Explanation, path: Path, title: str) -> Path:
     """Write it as PNG."""
-    buffer = io.BytesIO()
-    draw_explanation(found, title).savefig(buffer, format="png", dpi=130)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, png(draw_explanation(found, title)))
     return path
 
 
@@ -128,8 +135,6 @@ def _falls(residual: Any, objective: Any, found: Explanation) -> None:
         axis.tick_params(labelsize=7)
         axis.set_xlabel("evaluations of the map", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axis.set_yscale("log")
-        axis.minorticks_off()
     for i, fall in enumerate(found.falls):
         shade = 1 - 0.7 * i / max(1, len(found.falls))
         steps = range(1, len(fall.residual) + 1)
@@ -137,6 +142,8 @@ def _falls(residual: Any, objective: Any, found: Explanation) -> None:
         if fall.objective is not None and len(fall.objective):
             height = fall.objective - fall.objective.min()
             objective.plot(steps, np.where(height > 0, height, np.nan), color=SECOND, alpha=shade)
+    for axis in (residual, objective):
+        logarithmic(axis.yaxis)
     if not found.falls:
         residual.axis("off")
     if all(fall.objective is None for fall in found.falls):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from opteq.report.page import ACCENT, MUTED, SECOND, as_written, new_figure
+from opteq.report.page import ACCENT, MUTED, SECOND, as_written, logarithmic, new_figure
 from opteq.report.samples import Sample
 
 
@@ -25,7 +25,7 @@ def learning_curves(records: list[dict[str, Any]]) -> Any:
         _over_epochs(axis, records, key, title)
     axes[0, 1].yaxis.set_major_formatter(PercentFormatter(1.0))
     if all(r["train"]["loss"] > 0 for r in records):
-        axes[0, 0].set_yscale("log")
+        logarithmic(axes[0, 0].yaxis)
     axes[0, 0].legend(frameon=False)
     return figure
 
@@ -49,7 +49,7 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
         axes[0, 3].yaxis.set_major_formatter(PercentFormatter(1.0))
         axes[0, 3].set_ylim(bottom=0)
     axes[0, 0].set_ylim(bottom=0)
-    axes[0, 1].set_yscale("log")
+    logarithmic(axes[0, 1].yaxis)
     axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     axes[0, 2].set_ylim(bottom=-0.0005, top=max(0.01, axes[0, 2].get_ylim()[1]))
     axes[0, 0].legend(frameon=False)
@@ -115,15 +115,16 @@ def sample_figure(sample: Sample) -> Any:
     for i, trace in enumerate(sample.traces):
         shade = 1 - 0.7 * i / max(1, len(sample.traces))
         steps = range(1, len(trace.residual) + 1)
-        residual.semilogy(steps, trace.residual, color=ACCENT, alpha=shade)
+        residual.plot(steps, trace.residual, color=ACCENT, alpha=shade)
         if trace.objective is not None and len(trace.objective):
             above = trace.objective - trace.objective.min()
-            objective.semilogy(steps, np.where(above > 0, above, np.nan), color=SECOND, alpha=shade)
+            objective.plot(steps, np.where(above > 0, above, np.nan), color=SECOND, alpha=shade)
     residual.set_title("relative residual", fontsize=8)
     objective.set_title("objective above its minimum", fontsize=8)
     for axis in (residual, objective):
         axis.set_xlabel("step", fontsize=8)
         axis.tick_params(labelsize=7)
+        logarithmic(axis.yaxis)
         _whole_numbers(axis)
     if all(trace.objective is None for trace in sample.traces):
         objective.axis("off")

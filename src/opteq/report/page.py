@@ -54,9 +54,47 @@ def svg(figure: Figure) -> Any:
 
     buffer = io.StringIO()
     with rc_context({"svg.fonttype": "path", "svg.hashsalt": "opteq"}):
+        _arrange(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     return Markup(text[text.index("<svg") :])
+
+
+def png(figure: Figure, dpi: int = 140, title: str = "") -> bytes:
+    """A figure as the content of a file."""
+    buffer = io.BytesIO()
+    _arrange(figure)
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Title": title} if title else None)
+    return buffer.getvalue()
+
+
+def logarithmic(axis: Any) -> None:
+    """Make one axis (`axes.yaxis`) logarithmic, with plain numbers at powers of ten, or also at 2
+    and 5 where there are few of these. To be called when everything is drawn."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("log")
+    low, high = sorted(axis.get_view_interval())
+    few = high < 50 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))
+
+
+def _plain(value: float) -> str:
+    if 1e-3 <= value < 1e5:
+        return f"{value:g}"
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def _arrange(figure: Figure) -> None:
+    """Lay a figure out once: matplotlib would draw all of it for that."""
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        figure.set_layout_engine(None)
 
 
 _STYLE: dict[str, Any] = {

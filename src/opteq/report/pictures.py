@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 from pathlib import Path
 from typing import Any
 
 from opteq.exhibits import Curves, Dots, HeatMaps, Picture, Tiles
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, INK, MUTED, SECOND, THIRD, as_written, new_figure
+from opteq.report.page import (
+    ACCENT,
+    INK,
+    MUTED,
+    SECOND,
+    THIRD,
+    as_written,
+    logarithmic,
+    new_figure,
+    png,
+)
 
 _COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", "#6b7785", "#b59b00", "#00897b")
 _MARKERS = "osD^vPX*"
@@ -17,10 +26,8 @@ _MARKERS = "osD^vPX*"
 
 def write_picture(picture: Picture, path: Path) -> None:
     """Write a picture as PNG."""
-    buffer = io.BytesIO()
-    draw(picture).savefig(buffer, format="png", dpi=140)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, png(draw(picture)))
 
 
 def draw(picture: Picture) -> Any:
@@ -50,9 +57,9 @@ def _curves(picture: Curves) -> Any:
             high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
             axis.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
     if picture.log_x:
-        axis.set_xscale("log")
+        logarithmic(axis.xaxis)
     if picture.log_y:
-        axis.set_yscale("log")
+        logarithmic(axis.yaxis)
     if picture.names:
         places = range(1, len(picture.names) + 1)
         axis.set_xticks(places, picture.names, rotation=45, ha="right")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 
 from opteq.exhibits import Table
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, SECOND, new_figure
+from opteq.report.page import ACCENT, SECOND, new_figure, png
 from opteq.theory.robustness import RobustAccuracy
 
 
@@ -67,7 +66,5 @@ def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     axis.set(xlabel="radius, 2-norm", ylabel="accuracy, %", ylim=(-2, 102))
     axis.set_title("The truth lies between", fontsize=9)
     axis.legend()
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150, metadata={"Title": title})
-    write_atomically(folder / "accuracy.png", picture.getvalue())
+    write_atomically(folder / "accuracy.png", png(figure, title=title))
     return folder

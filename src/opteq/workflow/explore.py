@@ -25,6 +25,7 @@ from opteq.layer import equilibria
 from opteq.models.network import Network
 from opteq.options import extra
 from opteq.report.explanation import draw_course, draw_maps
+from opteq.report.page import png
 from opteq.theory.robustness import predicted_radius
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
@@ -330,7 +331,7 @@ def _shown(
     for each in found:
         words = "\n".join(f"- {_escaped(line)}" for line in each.words())
         chances = dict(each.classes)
-        parts += [chances, words, _png(draw_maps(each)), _png(draw_course(each))]
+        parts += [chances, words, _drawn(draw_maps(each)), _drawn(draw_course(each))]
     return [*parts, ""]
 
 
@@ -362,12 +363,10 @@ def _picture(image: Tensor) -> np.ndarray:
     return bytes_.repeat(times, axis=0).repeat(times, axis=1)
 
 
-def _png(figure: Any) -> np.ndarray:
+def _drawn(figure: Any) -> np.ndarray:
     from PIL import Image
 
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return np.asarray(Image.open(buffer).convert("RGB"))
+    return np.asarray(Image.open(io.BytesIO(png(figure, dpi=120))).convert("RGB"))
 
 
 def _escaped(text: str) -> str:
