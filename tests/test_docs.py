@@ -1,6 +1,7 @@
 """Pages for readers: every link leads somewhere, every picture and table is shown."""
 
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,14 @@ def test_every_page_of_results_is_in_the_index_and_every_picture_on_a_page():
     shown = " ".join(path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md"))
     pictures = [path.name for path in (RESULTS / "pictures").iterdir()]
     assert not [name for name in pictures if f"pictures/{name})" not in shown]
+
+
+def test_the_reference_is_what_the_code_says():
+    generate = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    for name, text in generate["pages"]().items():
+        written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+        assert written == text, f"run: python docs/generate.py ({name})"
+        assert " at 0x" not in text
 
 
 def test_the_site_is_built_without_complaints(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SMALLER = {
-    "certified_digits.py": ["--images", "3", "--rounds", "3"],
-    "restore_photograph.py": ["--side", "48"],
+    "certified_digits.py": ["--images", "2", "--rounds", "2"],
+    "restore_photograph.py": ["--side", "32"],
 }
 
 

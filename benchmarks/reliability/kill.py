@@ -23,9 +23,7 @@ import torch
 
 from opteq.training.checkpoint import load_checkpoint
 
-EPOCHS = 12
 SETTINGS = (
-    f"train.epochs={EPOCHS}",
     "train.batch_size=32",
     "data.limit_train=320",
     "data.limit_test=64",
@@ -37,13 +35,13 @@ SETTINGS = (
 )
 
 
-def start(folder: Path, *, resume: bool) -> subprocess.Popen[bytes]:
+def start(folder: Path, epochs: int, *, resume: bool) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "opteq.cli.app", "train"]
     if resume:
         command += ["--resume", "--run-dir", str(folder)]
     else:
         command += ["geq_digits", "--run-dir", str(folder)]
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, f"train.epochs={epochs}"):
             command += ["--set", setting]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -115,12 +113,13 @@ def _equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], name: str) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     chance = random.Random(options.seed)
     work = Path(tempfile.mkdtemp(prefix="opteq-kill-"))
     reference, victim = work / "reference", work / "victim"
-    process = start(reference, resume=False)
+    process = start(reference, options.epochs, resume=False)
     _, complaint = process.communicate()
     if process.returncode:
         print(complaint.decode())
@@ -129,7 +128,7 @@ def main() -> int:
     while kills < options.kills:
         # A run that comes to its end is thrown away and started again, until all kills are done.
         resume = (victim / "recipe.yaml").is_file()
-        process = start(victim, resume=resume)
+        process = start(victim, options.epochs, resume=resume)
         if _strike(process, victim, chance):
             kills += 1
         else:
@@ -154,7 +153,7 @@ def main() -> int:
         lost += finished < epochs or now < steps
         steps, epochs = now, finished
         print(f"kill {kills}: step {now}, {finished} epochs finished", flush=True)
-    process = start(victim, resume=(victim / "recipe.yaml").is_file())
+    process = start(victim, options.epochs, resume=(victim / "recipe.yaml").is_file())
     process.wait()
     differing = compare(reference, victim)
     print(

@@ -18,7 +18,7 @@ def show(
     """
     import json
 
-    found = _facts(name)
+    found = facts(name)
     if as_json:
         typer.echo(json.dumps(found, indent=2, default=str))
         return
@@ -30,7 +30,8 @@ def show(
         typer.echo("")
 
 
-def _facts(name: str) -> dict[str, dict[str, Any]]:
+def facts(name: str) -> dict[str, dict[str, Any]]:
+    """What is known about a recipe, a model or a dataset, part by part."""
     from opteq.addresses import is_address
     from opteq.data.catalogue import list_data
     from opteq.errors import UnknownOptionError, nearest

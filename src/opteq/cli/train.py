@@ -102,6 +102,10 @@ def train(
         minutes=minutes,
         init_from=init_from,
     )
+    from opteq.training.distributed import is_first
+
+    if not is_first():
+        raise typer.Exit(0 if run.finished else 130)
     if run.skipped:
         console.print(f"{run.skipped} files could not be decoded and were left out.")
     if not run.finished:

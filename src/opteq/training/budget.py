@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric import Fabric
-
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, FileImages
 from opteq.data.splits import limited
@@ -125,6 +123,8 @@ def _native_side(data: Data, look: int = 20) -> float:
 
 def _cost(recipe: Recipe, data: Data) -> tuple[float, float]:
     """Seconds of an epoch and of a test, from the first steps."""
+    from lightning_fabric import Fabric  # takes seconds to import
+
     fabric = Fabric(accelerator="auto", devices=1, precision=recipe.train.precision)
     trainer = Trainer(recipe, data, fabric)
     trainer.model.train()

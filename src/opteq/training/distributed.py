@@ -1,10 +1,39 @@
-"""Batch norm over the batch of all processes, on any device."""
+"""What processes that train together share: sums, batch norm, and who speaks for all."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_reduce
+
+
+def is_first() -> bool:
+    """Whether this process prints and writes for all of them."""
+    return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over processes; so is its derivative."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        total = x.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return total_over_processes(gradient)
+
+
+def total_over_processes(x: Tensor) -> Tensor:
+    """The sum of what each process has, with its derivative."""
+    return _Sum.apply(x)  # type: ignore[return-value]
 
 
 class SharedBatchNorm2d(nn.BatchNorm2d):
@@ -18,10 +47,10 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
         x = input.to(torch.promote_types(input.dtype, torch.float32))
         count = torch.tensor([float(x.numel() / x.shape[1])], device=x.device)
         distributed.all_reduce(count)
-        total = all_reduce(x.sum((0, 2, 3)))
+        total = total_over_processes(x.sum((0, 2, 3)))
         mean = (total / count).to(x.dtype)
         centred = x - mean[:, None, None]
-        variance = (all_reduce(centred.square().sum((0, 2, 3))) / count).to(x.dtype)
+        variance = (total_over_processes(centred.square().sum((0, 2, 3))) / count).to(x.dtype)
         if self.track_running_stats and self.running_mean is not None:
             assert self.running_var is not None
             assert self.num_batches_tracked is not None

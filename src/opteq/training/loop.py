@@ -7,11 +7,10 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from opteq.attacks import Attack, projected_gradient
@@ -32,6 +31,9 @@ from opteq.training.saving import Saver, TrainingState
 from opteq.training.schedule import learning_rate, tolerance
 from opteq.training.tally import Sums
 from opteq.training.tasks import task_for
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class TrainingResult(NamedTuple):

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
-
-from lightning_fabric import Fabric
+from typing import TYPE_CHECKING, cast
 
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
@@ -20,6 +18,9 @@ from opteq.training.loop import Trainer, TrainingResult
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import whole_recipe
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 Report = Callable[[RunFolder, Data], None]
 
@@ -34,6 +35,8 @@ class Machines:
 
     def fabric(self, recipe: Recipe) -> Fabric:
         """Launch the processes on these machines."""
+        from lightning_fabric import Fabric  # takes seconds to import
+
         count = self.devices
         if count == "auto" and self.accelerator in ("auto", "cpu"):
             # On CPUs "auto" is one process with all its threads.

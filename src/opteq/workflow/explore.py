@@ -86,6 +86,7 @@ def explore(
     """
     with extra("explore", "The explorer"):
         import gradio
+        from gradio.themes import Default
     explored = gather([run] if other is None else [run, other], data_dir)
     page = _page(gradio, explored)
     try:
@@ -99,7 +100,7 @@ def explore(
             ssr_mode=False,
             max_file_size=LARGEST_UPLOAD,
             footer_links=[],
-            theme=gradio.themes.Default(
+            theme=Default(
                 primary_hue="cyan", font=["system-ui", "sans-serif"], font_mono=["monospace"]
             ),
             css=_CSS,
