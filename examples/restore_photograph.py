@@ -72,12 +72,12 @@ def main() -> None:
             (above, seen, f"{name}\n{before:.1f} dB"),
             (below, found.image, f"restored\n{after:.1f} dB"),
         ):
-            axis.imshow(image[0, 0].clamp(0, 1), cmap="gray", vmin=0, vmax=1)
+            axis.imshow(image[0, 0].clamp(0, 1).numpy(), cmap="gray", vmin=0, vmax=1)
             axis.set_title(title, fontsize=11)
             axis.axis("off")
     figure.tight_layout()
     figure.savefig(asked.output, dpi=110)
-    print(f"Drawn in {asked.output}.")
+    print(f"picture: {asked.output}")
     print(opteq.certificate(model))
 
 

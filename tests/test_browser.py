@@ -88,6 +88,13 @@ def test_reports_open_from_disk(comparison, page):
         assert not seen.abroad, report
 
 
+def test_a_comparison_leads_to_its_runs(comparison, page):
+    page.goto((comparison / "report.html").as_uri())
+    assert page.get_by_role("heading", name="Learning").count() == 1
+    page.get_by_role("link", name="0").first.click()
+    assert page.locator("h1").inner_text() == "geq_digits"
+
+
 def test_the_explorer_answers(page, tmp_path):
     from playwright.sync_api import expect
 

@@ -2,12 +2,20 @@
 
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from typer.main import get_command
+
+from opteq.cli.app import app
+from opteq.papers.catalogue import TITLES
+from opteq.training.recipe_files import load_recipe
+from opteq.training.summaries import list_recipes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -50,3 +58,28 @@ def test_the_site_is_built_without_complaints(tmp_path):
     pages = {path.parent.name for path in (tmp_path / "site").glob("*/index.html")}
     assert pages >= {"tour", "own", "choose", "pytorch", "solving", "theory", "speed", "results"}
     assert "Write down the problem" in (tmp_path / "site" / "index.html").read_text()
+
+
+def commands() -> list[str]:
+    """Every command on the pages, as one line each."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for line in text.splitlines():
+            words = re.match(r"(?:    )?(?:srun |torchrun .*-m )?(opteq [a-z-].*)$", line)
+            if words:
+                found.append(re.split(r" #| > ", words[1])[0].strip())
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_are_understood(command):
+    """Every option exists and takes its value; recipes and models are there."""
+    name, *words = shlex.split(command)[1:]
+    context = cast(Any, get_command(app)).commands[name].make_context(name, words)
+    if name == "train" and context.params["recipe"] is not None:
+        assert context.params["recipe"] in list_recipes()
+        own = [key for key in context.params["overrides"] or () if "my_model.py" not in key]
+        load_recipe(context.params["recipe"], own)
+    if name == "reproduce":
+        assert set(context.params["ids"] or ()) <= set(TITLES)

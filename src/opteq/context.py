@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from torch import nn
 
@@ -62,6 +63,21 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+
+
+@contextmanager
+def at_most(model: nn.Module, steps: int) -> Iterator[None]:
+    """Every equilibrium in `model` stops after so many steps, and says nothing if it has not
+    converged: to see that a model runs, not what it answers."""
+    layers = equilibria(model)
+    before = [layer.solver for layer in layers]
+    for layer in layers:
+        layer.solver = replace(layer.solver, max_steps=steps, on_failure="ignore")
+    try:
+        yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            layer.solver = own
 
 
 @contextmanager

@@ -173,6 +173,9 @@ def test_rehearsal(name, scale, shared):
         assert f"(pictures/{name}-{key}.png)" in text
     with (folder / "tables" / f"{name}.csv").open() as file:
         assert len(list(csv.reader(file))) == len(found.table.rows) + 1
+    page = found.report.read_text()
+    assert page.count('<img src="data:image/png;base64,') == len(found.pictures)
+    assert page.count("<tr>") >= len(found.table.rows) + len(found.verdicts)
 
 
 @pytest.mark.parametrize("scale", SCALES)

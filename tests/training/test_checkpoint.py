@@ -236,3 +236,42 @@ def test_a_run_keeps_every_option_of_its_model(tmp_path):
     assert kept["hidden"] == 32
     assert load_checkpoint(run.last)[1]["model"]["options"] == kept
     assert run.recipe == whole_recipe(recipe)
+
+
+def test_runs_on_the_hub_are_weights_and_recipe_alone(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    model = opteq.create_model("geq_digits", pretrained=True)
+    opteq.save(model, tmp_path / "saved")
+    asked = {}
+
+    def download(name, **options):
+        asked.update(options, name=name)
+        return str(tmp_path / "saved")
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    x = torch.rand(2, 1, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(opteq.load("hf:somebody/digits@v1")(x), model(x))
+    assert asked["name"] == "somebody/digits"
+    assert asked["revision"] == "v1"
+    assert set(asked["allow_patterns"]) == {"best.safetensors", "last.safetensors", "recipe.yaml"}
+
+    def fail(name, **options):
+        raise hub.errors.HFValidationError("no such repository")
+
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    with pytest.raises(RunError, match="hf:somebody/digits cannot be fetched"):
+        opteq.load("hf:somebody/digits")
+
+
+def test_code_of_others_is_not_run(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\ndef build(**options): pass\n")
+    model = opteq.create_model("geq_digits", pretrained=True)
+    model.origin = {"name": f"{trap}:build", "options": {}}
+    opteq.save(model, tmp_path / "saved")
+    monkeypatch.setattr(hub, "snapshot_download", lambda *a, **b: str(tmp_path / "saved"))
+    with pytest.raises(RunError, match="somebody's own"):
+        opteq.load("hf:somebody/trap")
+    assert not (tmp_path / "sprung").exists()

@@ -1,13 +1,17 @@
-"""Records for TensorBoard and wandb."""
+"""Records for TensorBoard and wandb, and the bar on a terminal."""
 
+import io
+import re
 import sys
 import types
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.training.loggers import require_loggers, with_loggers
-from opteq.training.progress import Progress
+from opteq.training.progress import LiveDisplay, Progress
 from opteq.training.recipe_files import load_recipe
 from opteq.training.session import train
 
@@ -63,3 +67,18 @@ def test_unknown_and_missing_loggers_are_refused(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(OptionError, match=r"opteq\[wandb\]"):
         require_loggers(["wandb"])
+
+
+def test_the_time_that_is_left_is_seen_on_a_narrow_terminal():
+    narrow = Console(file=io.StringIO(), width=80, force_terminal=True)
+    display = LiveDisplay(narrow)
+    display.begin("a run", 12, 100)
+    figures = {"loss": 0.1234, "accuracy": 0.98, "steps": 12.3, "residual": 1e-3}
+    display.step(3, 50, {**figures, "unconverged": 0.01})
+    seen = Console(file=io.StringIO(), width=80)
+    seen.print(display.bar.get_renderable())
+    display.end()
+    (line,) = cast(io.StringIO, seen.file).getvalue().splitlines()
+    assert line.startswith("epoch 4/12")
+    assert re.search(r"left -?[-\d]*:[-\d]+", line)
+    assert "loss 0.123" in line

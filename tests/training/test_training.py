@@ -22,6 +22,7 @@ from opteq.evaluation.calibration import calibration_figures, detection_auroc
 from opteq.models.bodies import Parallel
 from opteq.models.network import Classifier
 from opteq.operators import WeightedOperator
+from opteq.report.run_page import write_report
 from opteq.theory import certificate
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint
 from opteq.training.folder import RunFolder, latest_run, locked, make_folder
@@ -51,14 +52,24 @@ def equal_states(one, other):
 
 VARIANTS = {
     "plain": (),
-    "averaged": ("train.ema=0.9",),
-    "sgd": ("train.optimizer.name=sgd", "train.optimizer.nesterov=true", "train.clip=1.0"),
+    "averaged, sgd": (
+        "train.ema=0.9",
+        "train.optimizer.name=sgd",
+        "train.optimizer.nesterov=true",
+        "train.clip=1.0",
+    ),
     "adversarial": ("train.adversarial.steps=2",),
-    "smoothed": ("train.loss.label_smoothing=0.1", "augment.rand_augment=1"),
-    "jacobian": ("train.loss.jacobian=0.1",),
-    "regularized": ("train.loss.regularizer=squared_norm",),
-    "tolerance": ("train.solve.tolerance=1e-1", "train.solve.final_tolerance=1e-3"),
-    "validated": ("data.validation=0.25",),
+    "all terms of the loss": (
+        "train.loss.label_smoothing=0.1",
+        "augment.rand_augment=1",
+        "train.loss.jacobian=0.1",
+        "train.loss.regularizer=squared_norm",
+    ),
+    "tolerance, validated": (
+        "train.solve.tolerance=1e-1",
+        "train.solve.final_tolerance=1e-3",
+        "data.validation=0.25",
+    ),
 }
 
 
@@ -134,10 +145,14 @@ def test_the_same_seed_repeats_and_another_does_not(tmp_path):
 
 
 def test_terms_of_the_loss_change_what_is_learnt(tmp_path):
-    folders = {
-        name: run(tmp_path, *VARIANTS[name], name=name)[0]
-        for name in ("plain", "adversarial", "smoothed", "jacobian", "regularized")
+    terms = {
+        "plain": (),
+        "adversarial": ("train.adversarial.steps=2",),
+        "smoothed": ("train.loss.label_smoothing=0.1",),
+        "jacobian": ("train.loss.jacobian=0.1",),
+        "regularized": ("train.loss.regularizer=squared_norm",),
     }
+    folders = {name: run(tmp_path, *own, name=name)[0] for name, own in terms.items()}
     for name, folder in folders.items():
         assert name == "plain" or not equal_states(folders["plain"], folder)
 
@@ -266,6 +281,10 @@ def test_segmentation_trains(tmp_path):
     folder, outcome = run(tmp_path, *changes)
     assert outcome.finished
     assert 0 <= folder.metrics()[-1]["test"]["mean_iou"] <= 1
+    write_report(folder, load_data(folder.recipe.data))
+    page = folder.report.read_text()
+    assert "Predicted masks" in page
+    assert page.count("display: inline-block") == 3
 
 
 def test_two_processes_train_in_mixed_precision(tmp_path):

@@ -83,4 +83,4 @@ def reproduce(
     for name, at in chosen:
         found = run(name, scale=at, **settings, command=" ".join(["opteq", *sys.argv[1:]]))
         console.print(f"\n{found}")
-        console.print(f"\npage, table and pictures: {found.page}")
+        console.print(f"\npage, table and pictures: {found.report}, {found.page.name}")

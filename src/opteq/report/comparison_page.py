@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import statistics
+
 from opteq.environment import environment
-from opteq.exhibits import Dots
+from opteq.exhibits import Curves, Dots, Series
 from opteq.files import write_atomically
 from opteq.report.page import png, render, svg
 from opteq.report.pictures import draw
-from opteq.training.comparison import COMPARISON_NOTE, Comparison
+from opteq.training.comparison import COMPARISON_NOTE, Comparison, Contender
+from opteq.training.scores import shown_score
 
 
 def write_comparison(found: Comparison) -> None:
@@ -24,8 +29,12 @@ def write_comparison(found: Comparison) -> None:
         title="Comparison",
         protocol=found.protocol(),
         picture=svg(draw(_scores(found))),
+        learning=[svg(draw(curves)) for curves in _learning(found)],
         header=[table.header[i] for i in shown],
-        rows=[[line[i] for i in shown] for line in table.rows],
+        rows=[
+            (_links(one, found), [line[i] for i in shown])
+            for one, line in zip(found.contenders, table.rows, strict=True)
+        ],
         note=COMPARISON_NOTE,
         command=environment()["command"],
     )
@@ -34,3 +43,42 @@ def write_comparison(found: Comparison) -> None:
 def _scores(found: Comparison) -> Dots:
     values = {one.recipe.name: one.scores for one in found.contenders}
     return Dots("", f"test {found.score_name}", values, {})
+
+
+def _learning(found: Comparison) -> list[Curves]:
+    """The score over epochs and over training time, means over seeds; nothing where runs were
+    tested once."""
+    epochs, seconds = {}, {}
+    for one in found.contenders:
+        tested = [[i for i, r in enumerate(records) if "test" in r] for records in one.records]
+        common = [i for i in tested[0] if all(i in places for places in tested)]
+        if len(common) < 2:
+            continue
+        scores = [[shown_score(records[i]["test"]) for i in common] for records in one.records]
+        mean = [statistics.mean(at) for at in zip(*scores, strict=True)]
+        spread = None
+        if len(scores) > 1:
+            spread = [statistics.stdev(at) for at in zip(*scores, strict=True)]
+        times = [
+            list(itertools.accumulate(record["seconds"] for record in records))
+            for records in one.records
+        ]
+        name = one.recipe.name
+        epochs[name] = Series([one.records[0][i]["epoch"] for i in common], mean, spread)
+        seconds[name] = Series([statistics.mean(t[i] for t in times) for i in common], mean, spread)
+    if not epochs:
+        return []
+    score = f"test {found.score_name}"
+    return [
+        Curves("Over epochs", "epoch", score, epochs),
+        Curves("Over time", "seconds of training", score, seconds),
+    ]
+
+
+def _links(one: Contender, found: Comparison) -> list[tuple[str, str]]:
+    """(seed, address) of the report of each run, from where the page is."""
+    return [
+        (str(seed), os.path.relpath(run.report, found.output).replace(os.sep, "/"))
+        for seed, run in enumerate(one.runs)
+        if run.report.is_file()
+    ]

@@ -1,4 +1,4 @@
-"""Masks as pictures."""
+"""Masks as pictures: in files, and on the page of a run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from opteq.data.dataset import Data
+from opteq.exhibits import Tile, Tiles
 from opteq.files import write_atomically
+from opteq.models.network import Network
+
+# How many test images the page of a run shows, and what pixels without a label look like there.
+_SHOWN, _VOID = 3, np.array([0.0, 0.0, 0.0])
+_WRONG = np.array([0.85, 0.1, 0.1])
 
 
 def write_mask(labels: np.ndarray, image: Path, stem: Path, classes: Sequence[str]) -> list[Path]:
@@ -32,6 +40,41 @@ def write_mask(labels: np.ndarray, image: Path, stem: Path, classes: Sequence[st
         files.append(stem.with_name(f"{stem.name}-{name}.png"))
         write_atomically(files[-1], buffer.getvalue())
     return files
+
+
+@torch.no_grad()
+def look_at_masks(model: Network, data: Data) -> Tiles:
+    """Test images with the classes that were predicted for their pixels, the true ones, and where
+    the two differ."""
+    rows = []
+    colours = palette(len(data.classes)) / 255
+    for i in range(min(_SHOWN, len(data.test))):
+        image, truth = data.test.read(i)
+        x = image[None].to(model.pixel_mean) / 255
+        found = model(x).argmax(1)[0].cpu().numpy()
+        counted = truth.numpy() < len(colours)
+        wanted = np.where(counted[..., None], colours[np.where(counted, truth, 0)], _VOID)
+        wrong = counted & (found != truth.numpy())
+        shown = x[0].mean(0).cpu().numpy()
+        errors = np.where(wrong[..., None], _WRONG, shown[..., None])
+        right = 100 * (1 - wrong.sum() / max(1, counted.sum()))
+        rows.append(
+            [
+                Tile(f"test image {i}", x[0].permute(1, 2, 0).cpu().numpy().squeeze()),
+                Tile(f"predicted, {right:.1f}% of pixels right", colours[found]),
+                Tile("true (black: not labelled)", wanted),
+                Tile("wrong pixels", errors),
+            ]
+        )
+    return Tiles("", rows)
+
+
+def legend(classes: Sequence[str]) -> list[tuple[str, str]]:
+    """(class, colour) as pages write colours."""
+    colours = palette(len(classes))
+    return [
+        (name, "#{:02x}{:02x}{:02x}".format(*c)) for name, c in zip(classes, colours, strict=True)
+    ]
 
 
 def palette(count: int) -> np.ndarray:

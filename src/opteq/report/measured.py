@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
+
+from opteq.report.page import embedded
 
 # In the order in which they are shown, each with what it says.
 _WORDS = {
@@ -52,8 +53,7 @@ def measured_later(run: Path) -> list[tuple[str, str, str]]:
         if path.is_file():
             kind = _WORDS.get(name) or _WORDS.get(name.split("-")[0])  # attack-l2 and attack-linf
             title, words = kind or (Path(name).name.replace("_", " "), "")
-            data = base64.b64encode(path.read_bytes()).decode()
-            found.append((title, words, f"data:image/png;base64,{data}"))
+            found.append((title, words, embedded(path.read_bytes())))
     return found
 
 

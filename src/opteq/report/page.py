@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from importlib import resources
 from pathlib import Path
@@ -66,6 +67,11 @@ def png(figure: Figure, dpi: int = 140, title: str = "") -> bytes:
     _arrange(figure)
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Title": title} if title else None)
     return buffer.getvalue()
+
+
+def embedded(content: bytes) -> str:
+    """A PNG file as the source of an image, inside the page."""
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def logarithmic(axis: Any) -> None:

@@ -1,4 +1,4 @@
-"""A reproduced experiment as CSV, Markdown and pictures."""
+"""A reproduced experiment as CSV, pictures, and a page in Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from opteq.environment import environment
 from opteq.files import write_atomically
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine.reproduction import Reproduction
+from opteq.report.page import embedded, render
 from opteq.report.pictures import write_picture
 
 
 def write_reproduction(found: Reproduction, command: str) -> None:
-    """OUTPUT/ID.md, and beside it tables/ID.csv and pictures/ID-*.png."""
+    """OUTPUT/ID.md and ID.html, and beside them tables/ID.csv and pictures/ID-*.png."""
     plan = found.plan
     name = plan.id
     tables = plan.output / "tables"
@@ -23,18 +24,32 @@ def write_reproduction(found: Reproduction, command: str) -> None:
         pictures[key] = f"pictures/{name}-{key}.png"
         write_picture(picture, plan.output / pictures[key])
     write_atomically(found.page, (markdown(found, command, pictures) + "\n").encode())
+    render(
+        "reproduce.html",
+        found.report,
+        id=name,
+        title=f"{name}: {TITLES[name]}",
+        protocol=f"{found.protocol}; {_versions()}.",
+        header=found.table.header,
+        rows=found.table.rows,
+        left_out=", ".join(found.left_out),
+        note=found.note,
+        pictures=[
+            (key, embedded((plan.output / file).read_bytes())) for key, file in pictures.items()
+        ],
+        claims=found.claims().rows,
+        command=command,
+    )
 
 
 def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str:
     """The page of an experiment."""
-    facts = environment()
-    versions = f"opteq {facts['opteq']}, torch {facts['torch']}, {date.today().isoformat()}"
     lines = [
         f"# {found.plan.id}: {TITLES[found.plan.id]}",
         "",
         f"    {command}",
         "",
-        f"{found.protocol}; {versions}.",
+        f"{found.protocol}; {_versions()}.",
         "",
         found.table.markdown(),
         "",
@@ -47,3 +62,8 @@ def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str
     if found.verdicts:
         lines += [found.claims().markdown(), ""]
     return "\n".join(lines).rstrip()
+
+
+def _versions() -> str:
+    facts = environment()
+    return f"opteq {facts['opteq']}, torch {facts['torch']}, {date.today().isoformat()}"

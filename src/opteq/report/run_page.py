@@ -9,6 +9,7 @@ from opteq.errors import RunError
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.models.restorer import LEVEL, Restorer
+from opteq.models.seeded import Seeded
 from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
@@ -25,6 +26,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         sample_figure,
         solver_curves,
     )
+    from opteq.report.masks import legend, look_at_masks
     from opteq.report.pictures import draw
     from opteq.report.restoration import look_at_restorer
     from opteq.report.samples import look_inside
@@ -52,6 +54,9 @@ def write_report(run: RunFolder, data: Data) -> None:
     if isinstance(model, Restorer):
         noise = recipe.measure.test_noise * LEVEL
         restored = look_at_restorer(model, data, noise)
+    masks = None
+    if data.task == "segmentation" and not isinstance(model, Seeded):
+        masks = svg(draw(look_at_masks(model, data)))
     render(
         "run.html",
         run.report,
@@ -62,6 +67,8 @@ def write_report(run: RunFolder, data: Data) -> None:
         solver=None if solver is None else svg(solver),
         confusion=None if confusion is None else svg(confusion),
         samples=[(sample, svg(sample_figure(sample))) for sample in samples],
+        masks=masks,
+        legend=legend(data.classes) if masks else [],
         restored=[(words, svg(draw(picture))) for words, picture in restored],
         measured=measured_later(run.path),
         recipe=recipe.dump(),

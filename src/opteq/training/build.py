@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from opteq.context import eval_mode
+from opteq.context import at_most, eval_mode
 from opteq.data.batches import pixel_statistics
 from opteq.data.dataset import Data, Task
 from opteq.data.settings import AugmentSettings
@@ -146,7 +146,7 @@ def _tuples(value: object) -> object:
 def _try(model: Network, recipe: Recipe, data: Data) -> None:
     x = data.train.read(0)[0][None].float() / 255
     try:
-        with torch.no_grad(), eval_mode(model):
+        with torch.no_grad(), eval_mode(model), at_most(model, 1):
             logits = model(x)
             if is_own(recipe.model.name):
                 require_logits(logits, len(data.classes), recipe.model.name)

@@ -30,10 +30,20 @@ class Contender:
 
     recipe: Recipe
     parameters: int
-    tests: list[dict[str, Any]]
-    """Test figures of the last epoch, one for each seed."""
-    seconds: list[float]
-    """Training time of the fastest epoch, one for each seed."""
+    runs: list[RunFolder]
+    """One for each seed."""
+    records: list[list[dict[str, Any]]]
+    """What each of them recorded, epoch by epoch."""
+
+    @property
+    def tests(self) -> list[dict[str, Any]]:
+        """Test figures of the last epoch, one for each seed."""
+        return [records[-1]["test"] for records in self.records]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Training time of the fastest epoch, one for each seed."""
+        return [min(record["seconds"] for record in records) for records in self.records]
 
     @property
     def scores(self) -> list[float]:
@@ -205,9 +215,5 @@ def run_comparison(
 def _row(recipe: Recipe, runs: list[list[dict[str, Any]]], output: Path) -> Contender:
     facts = load_checkpoint(RunFolder(output / f"{recipe.name}-seed0").best)[1]
     model = skeleton(recipe.model, len(facts["classes"]), facts["shape"][0])
-    return Contender(
-        recipe,
-        model.count_parameters(),
-        [records[-1]["test"] for records in runs],
-        [min(record["seconds"] for record in records) for records in runs],
-    )
+    folders = [RunFolder(output / f"{recipe.name}-seed{seed}") for seed in range(len(runs))]
+    return Contender(recipe, model.count_parameters(), folders, runs)

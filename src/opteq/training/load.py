@@ -7,11 +7,12 @@ import warnings
 from pathlib import Path
 from typing import Any, Literal
 
+from opteq.addresses import is_address
 from opteq.errors import DataWarning, OptionError, RunError
 from opteq.layer import equilibria
 from opteq.models.network import Network
 from opteq.models.registry import spelt_out
-from opteq.options import one_of
+from opteq.options import extra, one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model, skeleton, task_of
 from opteq.training.checkpoint import (
@@ -24,15 +25,22 @@ from opteq.training.checkpoint import (
 from opteq.training.folder import BEST, RunFolder
 from opteq.training.recipe import ModelSettings
 
+_HUB = "hf:"
+
 
 def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:
     """The trained model of a run, in evaluation mode. It takes images in [0, 1] of the shape it was
-    trained on; `model.class_names` has the names of its classes.
+    trained on; `model.class_names` has the names of its classes. "hf:OWNER/NAME" is a run on the
+    Hugging Face hub, of which only weights and recipe are fetched.
 
     "best" is the epoch that did best on images kept back for that purpose, or the last epoch if
     the recipe kept none; "last" is the last checkpoint, finished or not.
     """
     one_of("checkpoint", checkpoint, ("best", "last"))
+    if str(run).startswith(_HUB):
+        fetched = _fetched(str(run).removeprefix(_HUB))
+        _refuse_own(RunFolder(fetched), str(run))
+        return load(fetched, checkpoint)
     folder = RunFolder(Path(run))
     path = folder.best if checkpoint == "best" else folder.last
     if checkpoint == "best" and not path.is_file() and folder.last.is_file():
@@ -59,6 +67,39 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
             stacklevel=2,
         )
     return model.eval()
+
+
+def _fetched(name: str) -> Path:
+    """The folder with weights and recipe of a run on the hub; nothing else is fetched."""
+    with extra("hub", "Loading from the hub"):
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    owner_and_name, _, revision = name.partition("@")
+    try:
+        found = snapshot_download(
+            owner_and_name,
+            revision=revision or None,
+            allow_patterns=["best.safetensors", "last.safetensors", "recipe.yaml"],
+        )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        line = " ".join(str(error).split())[:160]
+        raise RunError(
+            f"{_HUB}{name} cannot be fetched ({line}).", "Check the name and the network."
+        ) from None
+    return Path(found)
+
+
+def _refuse_own(folder: RunFolder, run: str) -> None:
+    """What comes from elsewhere names models of the library alone, and runs nothing here."""
+    path = folder.best if folder.best.is_file() else folder.last
+    if not path.is_file():
+        raise RunError(f"{run} has no weights.", "Choose a run that opteq has saved.")
+    model = load_checkpoint(path)[1]["model"]["name"]
+    if is_address(model):
+        raise RunError(
+            f"{run} is a model of somebody's own ({model}), whose code is not fetched.",
+            "Get the code, look at it, and load the folder.",
+        )
 
 
 def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:

@@ -45,16 +45,22 @@ class LiveDisplay(Progress):
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
+        from rich.table import Column
 
         self.console = console
         self.epochs = self.per_epoch = 0
         self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[figures]}"),
-            TextColumn("[dim]left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=12),
+            TextColumn("[dim]left", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            # What a narrow terminal has no room for.
+            TextColumn(
+                "{task.fields[figures]}",
+                table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+            ),
             console=console,
+            expand=True,
         )
         self.task = self.bar.add_task("starting", total=None, figures="")
 

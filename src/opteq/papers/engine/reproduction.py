@@ -82,6 +82,11 @@ class Reproduction:
         """The page, with its table and pictures beside it."""
         return self.plan.output / f"{self.plan.id}.md"
 
+    @property
+    def report(self) -> Path:
+        """The same for a browser, with everything inside."""
+        return self.page.with_suffix(".html")
+
     def claims(self) -> Table:
         """Each claim, and whether it shows here."""
         rows = [[text, verdict.word, verdict.detail] for text, verdict in self.verdicts]
