@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from opteq import __version__
 from opteq.cli.app import app, main
+from opteq.cli.console import progress_in_words
 from opteq.models.registry import list_models, options_of
 from opteq.papers.catalogue import TITLES
 from opteq.training.recipe_files import load_recipe
@@ -496,3 +497,14 @@ def test_findings_can_be_read_by_programs(trained, tmp_path):
     result = run_inside("explain", trained[0], image)
     assert "Taken for" in result.stdout
     assert (tmp_path / "digit-explained.png").stat().st_size > 10_000
+
+
+def test_progress_is_also_told_in_a_pipe(capsys, monkeypatch):
+    now = iter([0.0, 3.0, 11.0, 11.0, 15.0, 30.0, 30.0])
+    monkeypatch.setattr("opteq.cli.console.time.monotonic", lambda: next(now))
+    with progress_in_words() as tell:
+        for text in ("1 of 4", "2 of 4", "3 of 4", "4 of 4"):
+            tell(text)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == ["2 of 4", "4 of 4"]

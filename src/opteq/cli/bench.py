@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.console import new_console
+from opteq.cli.console import new_console, progress_in_words
 
 
 def bench(
@@ -43,10 +43,8 @@ def bench(
     torch.set_num_threads(threads)
     done = []
     for benchmark in chosen:
-        with console.status("") as status:
-            outcome = benchmark.run(
-                seconds, lambda text, b=benchmark: status.update(f"{b.id}: {text}")
-            )
+        with progress_in_words() as tell:
+            outcome = benchmark.run(seconds, lambda text, b=benchmark: tell(f"{b.id}: {text}"))
         write_outcome(benchmark, outcome, output)
         console.print(outcome_text(benchmark, outcome))
         done.append((benchmark, outcome))

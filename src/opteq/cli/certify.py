@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.console import new_console
+from opteq.cli.console import new_console, progress_in_words
 from opteq.cli.options import Checkpoint, DataDir, Run
 
 
@@ -30,7 +30,7 @@ def certify(
     from opteq import workflow
 
     console = new_console()
-    with console.status("") as status:
+    with progress_in_words() as tell:
         found = workflow.certify(
             run,
             radii=radius or (0.1, 0.25, 0.5, 1.0),
@@ -38,7 +38,7 @@ def certify(
             limit=limit,
             checkpoint=checkpoint,
             data_dir=data_dir,
-            progress=status.update,
+            progress=tell,
         )
     if as_json:
         print(json.dumps(found.as_dict()))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+# Where lines are kept, in a pipe or a log, this many seconds lie between two of them.
+_PAUSE = 10.0
 
 
 def new_console(*, stderr: bool = False) -> Console:
@@ -13,3 +19,23 @@ def new_console(*, stderr: bool = False) -> Console:
     from opteq.training.progress import new_console
 
     return new_console(stderr=stderr)
+
+
+@contextmanager
+def progress_in_words() -> Iterator[Callable[[str], None]]:
+    """A function that tells how far a command is, on standard error: in place on a terminal,
+    elsewhere in a line every ten seconds."""
+    console = new_console(stderr=True)
+    if console.is_terminal:
+        with console.status("") as status:
+            yield lambda text: status.update(text)
+        return
+    last = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PAUSE:
+            last = time.monotonic()
+            console.print(text)
+
+    yield tell

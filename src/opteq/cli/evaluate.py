@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from opteq.cli.console import new_console
+from opteq.cli.console import new_console, progress_in_words
 from opteq.cli.options import Checkpoint, DataDir, Run
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def evaluate(
 
     from opteq import workflow
 
-    with new_console(stderr=True).status("") as status:
+    with progress_in_words() as tell:
         found = workflow.evaluate(
             run,
             checkpoint=checkpoint,
@@ -55,7 +55,7 @@ def evaluate(
             suites=suite or ["accuracy"],
             adaptive=adaptive,
             noise=noise,
-            progress=status.update,
+            progress=tell,
         )
     if as_json:
         print(json.dumps(found.as_dict()))
