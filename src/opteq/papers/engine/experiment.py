@@ -172,6 +172,13 @@ class Experiment:
                 found.setdefault(self.reported_as, reference.accuracy)
         return found
 
+    def published_on(self, row: Row) -> str:
+        """The data set of these figures, where it is known."""
+        source = row.recipe or row.like
+        if source is not None:
+            return load_recipe(source).data.name
+        return row.group
+
 
 def dots(experiment: Experiment, results: Results, rows: Mapping[str, Row], title: str) -> Dots:
     """The default picture: the first figure of every row and seed. `rows` are by their titles."""

@@ -303,12 +303,17 @@ def _table(experiment: Experiment, rows: dict[str, Row], results: Results) -> Ta
     published = [
         c for c in experiment.columns if any(c.key in figures for figures in known.values())
     ]
-    header = ["", *(c.title for c in columns), *(f"paper: {c.title}" for c in published)]
+    # The paper's figures are of the paper's data.
+    sets = {title: experiment.published_on(rows[title]) for title in rows if known[title]}
+    shared = next(iter(sets.values()), "") if len(set(sets.values())) == 1 else ""
+    theirs = f"paper, {shared}" if shared else "paper"
+    header = ["", *(c.title for c in columns), *(f"{theirs}: {c.title}" for c in published)]
     lines = []
     for title, row in rows.items():
         cells = [f"{title} (control)" if row.control else title]
         cells += [_cell(results, title, column) for column in columns]
-        cells += [_published(known[title], column) for column in published]
+        where = "" if shared else sets.get(title, "")
+        cells += [_published(known[title], column, where) for column in published]
         lines.append(cells)
     return Table("", tuple(header), lines)
 
@@ -323,8 +328,10 @@ def _cell(results: Results, label: str, column: Column) -> str:
     return f"{text} +- {column.text(results.spread(label, column.key))}"
 
 
-def _published(figures: dict[str, float], column: Column) -> str:
-    return f"{figures[column.key]:g}" if column.key in figures else "-"
+def _published(figures: dict[str, float], column: Column, data: str) -> str:
+    if column.key not in figures:
+        return "-"
+    return f"{figures[column.key]:g} ({data})" if data else f"{figures[column.key]:g}"
 
 
 def _pictures(
