@@ -332,6 +332,7 @@ def test_an_experiment_is_reproduced(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {
         "runs",
         "mopteq-t3.md",
+        "mopteq-t3.html",
         "tables",
         "pictures",
     }

@@ -147,8 +147,8 @@ def test_autoattack_is_at_least_as_strong():
     model.eval()
     x = torch.rand(12, 1, 4, 4)
     labels = model(x).argmax(1)
-    (ours,) = under_attack(model, [(x, labels)], [Attack(0.1, steps=10)])
-    found = autoattack_accuracy(model, x, labels, 0.1, version="rand")
+    (ours,) = under_attack(model, [(x, labels)], [Attack(0.3, steps=10)])
+    found = autoattack_accuracy(model, x, labels, 0.3, version="rand")
     assert found <= ours.accuracy["gradient"]
     assert found < ours.clean
 
