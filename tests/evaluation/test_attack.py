@@ -143,7 +143,8 @@ def test_noise_fills_its_ball(norm):
 
 def test_autoattack_is_at_least_as_strong():
     pytest.importorskip("pyautoattack")
-    model = Wrapped(nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 5)))
+    layers = nn.Linear(16, 12, bias=False), nn.ReLU(), nn.Linear(12, 5, bias=False)
+    model = Wrapped(nn.Sequential(nn.Flatten(), *layers))
     model.eval()
     x = torch.rand(12, 1, 4, 4)
     labels = model(x).argmax(1)
