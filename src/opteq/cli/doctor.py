@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from pathlib import Path
 
 import typer
@@ -19,6 +18,8 @@ def doctor(data_dir: DataDir = None) -> None:
 
     opteq doctor
     """
+    from importlib import metadata  # tenths of a second, which other commands do not need
+
     import torch
 
     from opteq import __version__

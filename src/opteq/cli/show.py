@@ -89,33 +89,15 @@ def _model(name: str) -> dict[str, dict[str, Any]]:
     about |= {f"chosen here ({i})": text for i, text in enumerate(found.chosen, 1)}
     return {
         f"model {name}": {key: value for key, value in about.items() if value},
-        "options, as model.options.NAME in recipes": _signature(found),
+        "options, as model.options.NAME in recipes": _options(found),
     }
 
 
-def _signature(found: Any) -> dict[str, str]:
-    """Options with their defaults, read from the source, so that nothing heavy is imported."""
-    import ast
-    import inspect
-    from pathlib import Path
+def _options(found: Any) -> dict[str, str]:
+    """Options with what they are in this entry, and their types."""
+    from opteq.models.registry import written_options
 
-    import opteq
-
-    if not isinstance(found.builder, str):
-        parameters = inspect.signature(found.builder).parameters
-        return {
-            key: "needed" if p.default is p.empty else repr(p.default)
-            for key, p in parameters.items()
-        }
-    module, function = found.builder.split(":")
-    source = Path(opteq.__file__).parent / "models" / f"{module}.py"
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    node = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
-    arguments = node.args
-    pairs = [*zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    options = {}
-    for argument, default in pairs:
-        kind = "" if argument.annotation is None else f"  ({ast.unparse(argument.annotation)})"
-        own = "needed" if default is None else ast.unparse(default)
-        options[argument.arg] = f"{found.options.get(argument.arg, own)}{kind}"
-    return options
+    return {
+        key: f"{found.options.get(key, default)}{f'  ({kind})' if kind else ''}"
+        for key, (default, kind) in written_options(found.name).items()
+    }

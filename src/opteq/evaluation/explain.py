@@ -68,7 +68,8 @@ class Explanation:
                 found.append(f"Plain steps have not found it after {last[-1]}.")
             else:
                 settled = min(k for k in after if k > last[-1])
-                found.append(f"Plain steps say {after[1]} at first, and {first} from {settled} on.")
+                begin = "waver" if after[1] == first else f"say {after[1]} at first"
+                found.append(f"Plain steps {begin}, and say {first} from {settled} on.")
         if self.radius is not None:
             found.append(
                 f"Proved: no change of the image below {self.radius:.3f} (2-norm) changes it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import importlib
 import inspect
@@ -9,6 +10,8 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opteq.addresses import function_at, is_address
@@ -87,7 +90,33 @@ def _builder(found: Entry) -> Callable[..., Any]:
 
 def options_of(name: str) -> list[str]:
     """The options that a model takes."""
-    return list(inspect.signature(builder(name)).parameters)
+    return list(written_options(name))
+
+
+def written_options(name: str) -> dict[str, tuple[str, str]]:
+    """(default, type) of each option, as they are written: "needed" and "" if there is none. For
+    models of the library they are read from the source, so that torch is not imported."""
+    found = entry(name)
+    if isinstance(found.builder, str):
+        return _written(found.builder)
+    parameters = inspect.signature(found.builder).parameters
+    return {
+        key: ("needed" if p.default is p.empty else repr(p.default), "")
+        for key, p in parameters.items()
+    }
+
+
+@cache
+def _written(address: str) -> dict[str, tuple[str, str]]:
+    module, function = address.split(":")
+    source = Path(__file__).parent / f"{module}.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    node = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
+    found = {}
+    for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        kind = "" if argument.annotation is None else ast.unparse(argument.annotation)
+        found[argument.arg] = ("needed" if default is None else ast.unparse(default), kind)
+    return found
 
 
 def defaults_of(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ TOLERANCES = {AS_TRAINED: None, **{f"1e-{n}": 10.0**-n for n in range(1, 7)}}
 LARGEST_UPLOAD = "10mb"
 # How many test images are shown to pick from, and at least how large.
 _IMAGES, _SIDE = 24, 96
+# How many models are kept, changes of how they are solved included.
+_KEPT = 8
 _TEST, _DRAWN, _FILE = "a test image", "a drawing", "a file"
 
 
@@ -64,6 +66,19 @@ class Explored:
     labels: list[str]
     missing: str = ""
     """Why there are none."""
+
+    prepared: dict[tuple[str, Handling], Network] = field(default_factory=dict, repr=False)
+    """Models that are solved otherwise, the last few of them; they keep what certificates need."""
+
+    def solved(self, name: str, handling: Handling) -> Network:
+        """A model that is solved as asked."""
+        found = self.prepared.pop((name, handling), None)
+        if found is None:
+            found = handled(self.models[name], handling)
+        self.prepared[name, handling] = found
+        while len(self.prepared) > _KEPT:
+            del self.prepared[next(iter(self.prepared))]
+        return found
 
     @property
     def first(self) -> Network:
@@ -163,9 +178,8 @@ def _spelt(model: Network) -> str:
     return "x".join(str(n) for n in model.image_shape)
 
 
-def answer(model: Network, x: Tensor, damage: Damage, handling: Handling) -> Explanation:
-    """What a model makes of a damaged image when it is solved as asked."""
-    model = handled(model, handling)
+def answer(model: Network, x: Tensor, damage: Damage) -> Explanation:
+    """What a model makes of a damaged image."""
     x = damaged(model, x, damage)
     radius = predicted_radius(model, x[None])
     return explain(model, x, radius=None if radius is None else float(radius))
@@ -325,7 +339,7 @@ def _shown(
     handling = Handling(GAMMAS[gamma], SOLVERS[solver], TOLERANCES[tolerance], int(steps) or None)
     try:
         image = _image(explored, source, chosen, canvas, upload)
-        found = [answer(model, image, damage, handling) for model in explored.models.values()]
+        found = [answer(explored.solved(name, handling), image, damage) for name in explored.models]
     except OpteqError as error:
         return [None, "", None, None] * len(explored.models) + [f"**{_escaped(str(error))}**"]
     parts: list[Any] = []
