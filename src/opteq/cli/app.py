@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -81,6 +82,8 @@ def _every_command(
 def main() -> None:
     """Run a command. Errors that the user can fix are reported in one line, without a traceback."""
     keep_freed_memory()
+    # Settings need no plugins, and looking for them reads the facts of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     warnings.showwarning = _warn
     try:
         app()
