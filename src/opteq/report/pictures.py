@@ -6,6 +6,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import MaxNLocator
+
 from opteq.exhibits import Curves, Dots, HeatMaps, Picture, Tiles
 from opteq.files import write_atomically
 from opteq.report.page import (
@@ -56,6 +58,8 @@ def _curves(picture: Curves) -> Any:
             low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
             high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
             axis.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if all(float(x).is_integer() for line in picture.series.values() for x in line.x):
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     if picture.log_x:
         logarithmic(axis.xaxis)
     if picture.log_y:
