@@ -162,12 +162,15 @@ def _value(field: Any) -> str:
 def _explanations(kind: type[Settings]) -> dict[str, str]:
     """What is written below each key."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    body = tree.body[0].body  # type: ignore[attr-defined]
+    written = tree.body[0]
+    assert isinstance(written, ast.ClassDef)
+    body = written.body
     found = {}
     for one, following in itertools.pairwise(body):
-        if isinstance(one, ast.AnnAssign) and isinstance(following, ast.Expr):
+        named = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if named and isinstance(following, ast.Expr):
             text = ast.literal_eval(following.value)
-            found[one.target.id] = " ".join(text.split()).replace("|", "\\|")  # type: ignore[union-attr]
+            found[one.target.id] = " ".join(text.split()).replace("|", "\\|")
     return found
 
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import opteq
+from opteq.context import at_most
 from opteq.data.mazes import mazes
 from opteq.exhibits import Tile, Tiles
-from opteq.layer import equilibria
 from opteq.models.network import Network
 from opteq.report.pictures import write_picture
 
@@ -32,10 +31,9 @@ def way_through(model: Network, side: int, most: int) -> tuple[np.ndarray, int, 
     """A maze with the way found in at most `most` steps, how many it took, and whether it is
     exact."""
     maze = mazes(1, side, seed=2)
-    for layer in equilibria(model):
-        layer.solver = replace(layer.solver, max_steps=most, on_failure="ignore")
     model.image_shape = (3, side, side)
-    output = model.run(maze.images.float() / 255)
+    with at_most(model, most):
+        output = model.run(maze.images.float() / 255)
     way = output.logits.argmax(1)[0].bool().numpy()
     passage, start, goal = maze.images[0].bool().numpy()
     picture = np.where(passage[..., None], 1.0, np.array(WALL))

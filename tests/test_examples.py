@@ -39,7 +39,7 @@ def test_the_notebook_runs(monkeypatch):
     """Its cells, in their order, without a notebook around them."""
     notebook = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))
     shown = ModuleType("IPython.display")
-    shown.Image = lambda path: path.stat().st_size  # type: ignore[attr-defined]
+    monkeypatch.setattr(shown, "Image", lambda path: path.stat().st_size, raising=False)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", shown)
     names: dict[str, object] = {}

@@ -11,13 +11,14 @@ from opteq.data import load_data
 from opteq.data.memory import memory_data
 from opteq.data.splits import sample
 from opteq.errors import DataError, OpteqError, OptionError
-from opteq.evaluation.explore import Damage, Handling, damaged, handled
+from opteq.evaluation.explore import Damage, Handling, damaged, drawn, handled
 from opteq.gradient import Unrolled
 from opteq.kernels import Gaussian
 from opteq.kernels.gaussian import GammaRule, GaussianKernel
 from opteq.layer import equilibria
 from opteq.operators import Dense
-from opteq.workflow.explore import AS_TRAINED, _shown, drawn, gather
+from opteq.report.explorer_page import AS_TRAINED, _shown
+from opteq.workflow.explore import gather
 
 NOTHING = (0, 0, 0, 0, AS_TRAINED, AS_TRAINED, AS_TRAINED, 0)
 
@@ -172,3 +173,23 @@ def test_runs_that_cannot_be_explored_are_refused(tmp_path):
         gather(["geq_digits", wide])
     with pytest.raises(OpteqError, match="nowhere"):
         gather([tmp_path / "nowhere"])
+
+
+def test_a_saved_model_is_explored_without_test_images(model, tmp_path):
+    found = gather([opteq.save(model, tmp_path / "kept")])
+    assert len(found.images) == 0
+    assert "does not say which data" in found.missing
+
+
+def test_models_are_prepared_once_for_each_way_of_solving(explored):
+    closed = explored.solved("geq_digits", Handling(gamma=4.0))
+    assert explored.solved("geq_digits", Handling(gamma=4.0)) is closed
+    other = explored.solved("geq_digits", Handling(gamma=2.0))
+    gammas = [
+        next(float(k.gamma) for k in one.modules() if isinstance(k, GaussianKernel))
+        for one in (closed, other)
+    ]
+    assert gammas[0] == pytest.approx(2 * gammas[1])
+    for n in range(20):
+        explored.solved("geq_digits", Handling(steps=n + 1))
+    assert len(explored.prepared) <= 8

@@ -192,3 +192,7 @@ def test_files_of_one_name_in_two_folders_get_pictures_of_their_own(tmp_path):
     assert list(stems.values()) == [tmp_path / "why" / name for name in ("cat/0", "dog/0")]
     with pytest.raises(OptionError, match="Two images"):
         picture_stems([tmp_path / "0.jpg", tmp_path / "0.png"], tmp_path / "why")
+    # Names that climb out of a folder do not lead the pictures out of theirs.
+    climbing = [tmp_path / "a" / ".." / ".." / "x.png", tmp_path / "b" / "y.png"]
+    for stem in picture_stems(climbing, tmp_path / "why").values():
+        assert stem.resolve().is_relative_to(tmp_path / "why")

@@ -274,4 +274,9 @@ def test_code_of_others_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", lambda *a, **b: str(tmp_path / "saved"))
     with pytest.raises(RunError, match="somebody's own"):
         opteq.load("hf:somebody/trap")
+    # Nor behind a checkpoint that is as it should be.
+    (tmp_path / "saved" / "best.safetensors").rename(tmp_path / "saved" / "last.safetensors")
+    opteq.save(opteq.create_model("geq_digits", pretrained=True), tmp_path / "saved")
+    with pytest.raises(RunError, match="somebody's own"):
+        opteq.load("hf:somebody/trap", "last")
     assert not (tmp_path / "sprung").exists()

@@ -6,6 +6,7 @@ import copy
 import warnings
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,7 +14,7 @@ from torch.nn import functional
 from opteq.attacks import Attack, projected_gradient
 from opteq.choices import solver_from
 from opteq.context import eval_mode
-from opteq.errors import NotConvergedWarning, OptionError
+from opteq.errors import DataError, NotConvergedWarning, OptionError
 from opteq.gradient import Unrolled
 from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import equilibria
@@ -62,6 +63,28 @@ def damaged(model: Network, x: Tensor, damage: Damage) -> Tensor:
     if damage.attack > 0:
         x = _attacked(model, x, damage.attack)
     return x
+
+
+def drawn(model: Network, canvas: np.ndarray) -> Tensor:
+    """A drawing, dark on light, as an image for the model: light on dark where its images are so.
+    The strokes are brought to the middle and to the size that objects have there."""
+    strokes = 1 - torch.from_numpy(np.ascontiguousarray(canvas)).float().mean(2) / 255
+    inked = (strokes > 0.1).nonzero()
+    if not len(inked):
+        raise DataError("Nothing is drawn yet.", "Draw on the canvas.")
+    (top, left), (bottom, right) = inked.amin(0).tolist(), inked.amax(0).tolist()
+    side = round(1.15 * (1 + max(bottom - top, right - left)))
+    board = strokes.new_zeros((side, side))
+    y, x = (side - (bottom - top + 1)) // 2, (side - (right - left + 1)) // 2
+    board[y : y + bottom - top + 1, x : x + right - left + 1] = strokes[
+        top : bottom + 1, left : right + 1
+    ]
+    channels, height, width = model.image_shape
+    small = functional.interpolate(
+        board[None, None], size=(height, width), mode="bilinear", antialias=True
+    )[0].clamp(0, 1)
+    image = small if float(model.pixel_mean.mean()) < 0.5 else 1 - small
+    return image.expand(channels, -1, -1).to(model.pixel_mean)
 
 
 def handled(model: Network, handling: Handling) -> Network:

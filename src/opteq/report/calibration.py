@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opteq.evaluation.calibration import Reliability
-from opteq.files import write_atomically
-from opteq.report.page import ACCENT, MUTED, SECOND, new_figure, png
+from opteq.report.page import ACCENT, MUTED, SECOND, new_figure, write_png
 
 
 def write_reliability(found: Reliability, path: Path) -> None:
@@ -27,5 +26,4 @@ def write_reliability(found: Reliability, path: Path) -> None:
     right.bar(edges, count / count.sum(), width=0.9 / bins, color=ACCENT)
     right.set(xlim=(0, 1), xlabel="confidence", ylabel="share of samples")
     right.set_title("Where the samples are", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, png(figure))
+    write_png(figure, path)

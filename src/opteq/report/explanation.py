@@ -9,27 +9,24 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from opteq.evaluation.explain import Explanation
-from opteq.files import write_atomically
 from opteq.report.page import (
     ACCENT,
+    COLOURS,
     INK,
     MUTED,
     SECOND,
-    THIRD,
     as_written,
     logarithmic,
     new_figure,
-    png,
+    write_png,
 )
 
-_COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#6b7785")
 _SHOWN = 5
 
 
 def write_explanation(found: Explanation, path: Path, title: str) -> Path:
     """Write it as PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, png(draw_explanation(found, title)))
+    write_png(draw_explanation(found, title), path)
     return path
 
 
@@ -96,7 +93,7 @@ def _images(row: np.ndarray, found: Explanation) -> None:
 def _classes(axis: Any, found: Explanation) -> None:
     best = found.classes[:_SHOWN]
     places = range(len(best))
-    colours = [_COLOURS[i] for i in places]
+    colours = [COLOURS[i] for i in places]
     axis.barh(places, [p for _, p in best], color=colours)
     for i, (_, chance) in enumerate(best):
         axis.text(chance + 0.02, i, f"{100 * chance:.1f}%", va="center", fontsize=7, color=MUTED)
@@ -117,7 +114,7 @@ def _settling(axis: Any, found: Explanation) -> None:
     steps = list(found.settling)
     for i in range(min(_SHOWN, len(found.classes))):
         values = [row[i] for row in found.settling.values()]
-        axis.plot(steps, values, color=_COLOURS[i], label=as_written(_short(found.classes[i][0])))
+        axis.plot(steps, values, color=COLOURS[i], label=as_written(_short(found.classes[i][0])))
     axis.set_ylim(-0.02, 1.02)
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.set_xlabel("plain steps", fontsize=8)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, ACCENT, SECOND, THIRD = "#1c2733", "#6b7785", "#0b6e99", "#d9730d", "#448361"
+# Of lines and bars, in the order in which they are used.
+COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", MUTED, "#b59b00", "#00897b")
 
 
 def render(template: str, target: Path, **values: Any) -> None:
@@ -67,6 +69,12 @@ def png(figure: Figure, dpi: int = 140, title: str = "") -> bytes:
     _arrange(figure)
     figure.savefig(buffer, format="png", dpi=dpi, metadata={"Title": title} if title else None)
     return buffer.getvalue()
+
+
+def write_png(figure: Figure, path: Path, title: str = "") -> None:
+    """Write a figure into a file, whose folder is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, png(figure, title=title))
 
 
 def embedded(content: bytes) -> str:

@@ -9,27 +9,24 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 
 from opteq.exhibits import Curves, Dots, HeatMaps, Picture, Tiles
-from opteq.files import write_atomically
 from opteq.report.page import (
     ACCENT,
+    COLOURS,
     INK,
     MUTED,
     SECOND,
-    THIRD,
     as_written,
     logarithmic,
     new_figure,
-    png,
+    write_png,
 )
 
-_COLOURS = (ACCENT, SECOND, THIRD, "#8a4fb3", "#b3364f", "#6b7785", "#b59b00", "#00897b")
 _MARKERS = "osD^vPX*"
 
 
 def write_picture(picture: Picture, path: Path) -> None:
     """Write a picture as PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, png(draw(picture)))
+    write_png(draw(picture), path)
 
 
 def draw(picture: Picture) -> Any:
@@ -49,9 +46,9 @@ def _curves(picture: Curves) -> Any:
     single = [name for name, line in picture.series.items() if line.partner is None]
     for name, line in picture.series.items():
         i = single.index(line.partner or name)
-        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
+        colour, marker = COLOURS[i % len(COLOURS)], _MARKERS[i % len(_MARKERS)]
         size = 0 if len(line.x) >= 30 else 6 if picture.names else 4
-        dashes = "-" if i < len(_COLOURS) and line.partner is None else "--"
+        dashes = "-" if i < len(COLOURS) and line.partner is None else "--"
         dashes = "none" if picture.names else dashes
         axis.plot(line.x, line.y, ls=dashes, marker=marker, ms=size, color=colour, label=name)
         if line.spread is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from opteq.exhibits import Table
 from opteq.files import write_atomically
-from opteq.report.page import ACCENT, SECOND, new_figure, png
+from opteq.report.page import ACCENT, SECOND, new_figure, write_png
 from opteq.theory.robustness import RobustAccuracy
 
 
@@ -66,5 +66,5 @@ def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     axis.set(xlabel="radius, 2-norm", ylabel="accuracy, %", ylim=(-2, 102))
     axis.set_title("The truth lies between", fontsize=9)
     axis.legend()
-    write_atomically(folder / "accuracy.png", png(figure, title=title))
+    write_png(figure, folder / "accuracy.png", title)
     return folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -27,13 +27,13 @@ class _Sum(torch.autograd.Function):
         pass
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return total_over_processes(gradient)
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return total_over_processes(gradients[0])
 
 
 def total_over_processes(x: Tensor) -> Tensor:
     """The sum of what each process has, with its derivative."""
-    return _Sum.apply(x)  # type: ignore[return-value]
+    return cast(Tensor, _Sum.apply(x))
 
 
 class SharedBatchNorm2d(nn.BatchNorm2d):

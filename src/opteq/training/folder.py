@@ -47,9 +47,14 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     @property
+    def has_recipe(self) -> bool:
+        """Whether a training has made it; `opteq.save` leaves weights alone."""
+        return (self.path / RECIPE).is_file()
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe the run was made with."""
-        if not (self.path / RECIPE).is_file():
+        if not self.has_recipe:
             raise RunError(
                 f"{self.path} is not the folder of a run.", "Give one that has recipe.yaml."
             )

@@ -91,15 +91,16 @@ def _fetched(name: str) -> Path:
 
 def _refuse_own(folder: RunFolder, run: str) -> None:
     """What comes from elsewhere names models of the library alone, and runs nothing here."""
-    path = folder.best if folder.best.is_file() else folder.last
-    if not path.is_file():
+    there = [path for path in (folder.best, folder.last) if path.is_file()]
+    if not there:
         raise RunError(f"{run} has no weights.", "Choose a run that opteq has saved.")
-    model = load_checkpoint(path)[1]["model"]["name"]
-    if is_address(model):
-        raise RunError(
-            f"{run} is a model of somebody's own ({model}), whose code is not fetched.",
-            "Get the code, look at it, and load the folder.",
-        )
+    for path in there:
+        model = load_checkpoint(path)[1]["model"]["name"]
+        if is_address(model):
+            raise RunError(
+                f"{run} is a model of somebody's own ({model}), whose code is not fetched.",
+                "Get the code, look at it, and load the folder.",
+            )
 
 
 def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:

@@ -113,7 +113,7 @@ def picture_stems(paths: Sequence[Path], folder: Path) -> dict[Path, Path]:
     all of them share. Two that would get the same name are refused."""
     if not paths:
         return {}
-    whole = [path.absolute() for path in paths]
+    whole = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100, without any ".."
     shared = Path(os.path.commonpath([path.parent for path in whole]))
     stems = [folder / path.relative_to(shared).with_suffix("") for path in whole]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 
+from opteq.context import at_most
 from opteq.data.mazes import mazes
 from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import on_test_images
@@ -30,20 +31,14 @@ def _exact(run: Trained, side: int, most: int | None = None) -> tuple[float, flo
     """The share of mazes of this side in which every pixel is right, and the mean steps; with
     `most` after so many steps of the solver at the most."""
     found = mazes(min(_SIDES[side], run.limit or 10**9), side, seed=2)
-    layers = equilibria(run.model)
-    before = [layer.solver for layer in layers]
-    if most is not None:
-        for layer in layers:
-            layer.solver = replace(layer.solver, max_steps=most, on_failure="ignore")
+    fewer = nullcontext() if most is None else at_most(run.model, most)
     shape, run.model.image_shape = run.model.image_shape, (3, side, side)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), fewer:
             warnings.simplefilter("ignore", NotConvergedWarning)
             output = run.model.run(found.images.float() / 255)
     finally:
         run.model.image_shape = shape
-        for layer, own in zip(layers, before, strict=True):
-            layer.solver = own
     right = (output.logits.argmax(1) == found.labels).flatten(1).all(1)
     steps = torch.stack([s.steps.double().mean() for s in output.solutions]).mean()
     return float(right.double().mean()), float(steps)
