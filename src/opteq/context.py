@@ -66,6 +66,20 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def fixed_parameters(model: nn.Module) -> Iterator[None]:
+    """Parameters need no gradient: for attacks, and maps of what matters, which only ask for that
+    of the images. Norms of weights are then computed once, not at every call."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in moving:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in moving:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
 def at_most(model: nn.Module, steps: int) -> Iterator[None]:
     """Every equilibrium in `model` stops after so many steps, and says nothing if it has not
     converged: to see that a model runs, not what it answers."""

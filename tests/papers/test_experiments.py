@@ -2,8 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ import torch
 import opteq
 from narrow import known
 from opteq.errors import OptionError, UnknownOptionError
-from opteq.evaluation.attack import under_attack
 from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine.experiment import SCALES, Row, Tiny
@@ -34,8 +31,6 @@ from opteq.papers.engine.verdicts import (
 )
 from opteq.papers.registry import EXPERIMENTS, experiment
 from opteq.report.pictures import write_picture
-from opteq.theory import stretch
-from opteq.theory.robustness import survivors
 from opteq.training.build import shaped_model
 from opteq.training.progress import Progress
 from opteq.training.recipe_files import load_recipe
@@ -56,23 +51,6 @@ pytestmark = [
 # Models of which next to nothing is learned.
 ONE_NUMBER = ("total_variation", "random_walker")
 QUICK = ("train.steps=1", "train.batch_size=4", "data.limit_test=8")
-
-
-@pytest.fixture(autouse=True)
-def quick_attacks(monkeypatch):
-    """Two steps in place of ten or twenty; what is reported is named as if it were all."""
-
-    def few(model, batches, chosen):
-        short = [replace(attack, steps=2) for attack in chosen]
-        found = under_attack(model, batches, short)
-        return [replace(one, attack=own) for one, own in zip(found, chosen, strict=True)]
-
-    def short(model, x, labels, radii, *, steps):
-        return survivors(model, x, labels, radii, steps=2)
-
-    monkeypatch.setattr("opteq.papers.engine.measures.under_attack", few)
-    monkeypatch.setattr("opteq.papers.engine.measures.survivors", short)
-    monkeypatch.setattr("opteq.papers.engine.measures.stretch", partial(stretch, rounds=2))
 
 
 @pytest.fixture(scope="module")

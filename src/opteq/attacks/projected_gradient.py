@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from opteq.context import eval_mode, warm_start
+from opteq.context import eval_mode, fixed_parameters, warm_start
 from opteq.errors import OptionError
 from opteq.models.network import Network
 from opteq.options import one_of, positive, whole
@@ -90,7 +90,7 @@ def projected_gradient(
         )
     d = attack.noise(x) if attack.start == "random" else torch.zeros_like(x)
     d = _cut(x, d)
-    with eval_mode(model), warm_start(model):
+    with eval_mode(model), fixed_parameters(model), warm_start(model):
         for _ in range(attack.steps):
             d.requires_grad_()
             with torch.enable_grad():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from opteq.context import eval_mode, record_steps, use_gradient
+from opteq.context import eval_mode, fixed_parameters, record_steps, use_gradient
 from opteq.errors import NotConvergedWarning, OptionError
 from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map
 from opteq.gradient import Unrolled
@@ -125,7 +125,7 @@ def _maps(model: Network, x: Tensor) -> dict[str, np.ndarray]:
 
 def _rival(model: Network, x: Tensor, order: Tensor) -> np.ndarray:
     leaf = x.detach().clone().requires_grad_()
-    with torch.enable_grad():
+    with torch.enable_grad(), fixed_parameters(model):
         logits = model(leaf)[0]
         lead = logits[order[0]] - logits[order[1]] if len(order) > 1 else logits[order[0]]
         (slope,) = torch.autograd.grad(lead, leaf)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from opteq.context import fixed_parameters
 from opteq.errors import OptionError
 from opteq.models.network import Classifier, Network
 from opteq.models.resnet import ResNet
@@ -46,7 +47,7 @@ def gradient_map(model: Network, x: Tensor, labels: Tensor | None = None) -> Ten
     """(batch, height, width), from 0 to 1: how much the logit changes with each pixel."""
     leaf = x.detach().clone().requires_grad_()
     target = _target(model, x, labels)
-    with torch.enable_grad():
+    with torch.enable_grad(), fixed_parameters(model):
         chosen = model(leaf).gather(1, target[:, None]).sum()
         (slope,) = torch.autograd.grad(chosen, leaf)
     return _to_one(slope.abs().amax(1))

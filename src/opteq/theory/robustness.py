@@ -222,19 +222,21 @@ def robust_accuracy(
     if not radii or any(not r > 0 for r in radii):
         raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
     radii = sorted(radii)
-    lipschitz = certificate(precise(model)).lipschitz
+    # One twin for all, so that the norms of its weights are computed once.
+    exact = precise(model)
+    lipschitz = certificate(exact).lipschitz
     found: list[_Exact] = []
     held, count, largest = [0] * len(radii), 0, None
     for x, labels in batches:
         with torch.no_grad():
-            found.append(_exact(model, x, labels))
+            found.append(_exact(exact, x, labels))
         for i, alive in enumerate(survivors(model, x, labels, radii, steps=steps)):
             held[i] += int(alive.sum())
         count += len(x)
         if progress is not None:
             progress(count)
         if largest is None:
-            largest = float(stretch(precise(model), x[:_STRETCHED].double()).max())
+            largest = float(stretch(exact, x[:_STRETCHED].double()).max())
     radius, right, solved = (torch.cat(parts) for parts in zip(*found, strict=True))
     return RobustAccuracy(
         tuple(radii),

@@ -30,7 +30,7 @@ def stretch(
     In each round d becomes the direction that stretches most there (one step of the power method
     for the Jacobian) and x moves by `stride` in the direction in which the stretch grows. Every
     ratio is attained, so none may exceed a Lipschitz constant, up to the accuracy of f divided by
-    `size`: see `precise`.
+    `size`: see `precise`. The function must treat each sample alone.
 
     >>> A = torch.diag(torch.tensor([1.0, 3.0]))
     >>> found = stretch(lambda x: x @ A, torch.zeros(1, 2), rounds=30)
@@ -46,7 +46,8 @@ def stretch(
     for _ in range(rounds):
         x, d = x.requires_grad_(), d.requires_grad_()
         with torch.enable_grad():
-            moved = function(x + d) - function(x)
+            there, here = function(torch.cat([x + d, x])).split(len(x))
+            moved = there - here
             ratio = moved.flatten(1).norm(dim=1) / size
             along, across = torch.autograd.grad(ratio.sum(), (x, d))
         best = torch.maximum(best, ratio.detach())
@@ -57,9 +58,9 @@ def stretch(
 
 def precise(module: Module, *, tol: float = 1e-10, max_steps: int = 1000) -> Module:
     """A copy in float64 and in evaluation mode whose equilibria are solved to `tol` and
-    differentiated exactly, so that small differences of its outputs can be trusted. Layers that are
-    a fixed number of unrolled steps stay as they are."""
-    twin = copy.deepcopy(module).double().eval()
+    differentiated exactly, so that small differences of its outputs can be trusted; its parameters
+    need no gradient. Layers that are a fixed number of unrolled steps stay as they are."""
+    twin = copy.deepcopy(module).double().eval().requires_grad_(False)
     for layer in equilibria(twin):
         if not layer.gradient.is_forward_pass:
             layer.solver = replace(layer.solver, tol=tol, atol=0.0, max_steps=max_steps)

@@ -124,6 +124,12 @@ class Trained:
     model: Network
     data: Data
     limit: int | None
+    rehearsed: bool = False
+    """Whether its figures mean nothing, so that a measure need only run."""
+
+    def at_most(self, count: int) -> int:
+        """So many steps of an attack, or rounds of a search; one in a rehearsal."""
+        return 1 if self.rehearsed else count
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -100,8 +100,9 @@ def attacks(*chosen: Attack, most: int = 200) -> Measure:
         x, y = images_of(run, most)
         batches = [(a.float() / 255, b) for a, b in zip(x.split(100), y.split(100), strict=True)]
         found: Values = {}
-        for one in under_attack(run.model, batches, chosen):
-            name = attack_key(one.attack)
+        made = [replace(attack, steps=run.at_most(attack.steps)) for attack in chosen]
+        for attack, one in zip(chosen, under_attack(run.model, batches, made), strict=True):
+            name = attack_key(attack)
             worst = WORST if WORST in one.accuracy else next(iter(rules_for(run.model)))
             found["clean"] = one.clean
             found[name] = one.accuracy[worst]
@@ -123,9 +124,10 @@ def certificates(
     def measure(run: Trained) -> Values:
         x, y = images_of(run, most)
         x = x.float() / 255
-        cert = certificate(run.model)
+        exact = precise(run.model)
+        cert = certificate(exact)
         claims = {claim.name: float(claim.value) for claim in cert.claims}
-        radius = exact_radius(run.model, x, y)
+        radius = exact_radius(exact, x, y)
         torch.manual_seed(run.recipe.seed)
         found: Values = {
             "clean": float((radius > 0).double().mean()),
@@ -133,13 +135,13 @@ def certificates(
             "contraction": cert.contraction,
             "modulus": claims.get(modulus, math.inf),
             "lipschitz": cert.lipschitz,
-            "stretch": float(stretch(precise(run.model), x[:16].double()).max()),
+            "stretch": float(stretch(exact, x[:16].double(), rounds=run.at_most(20)).max()),
         }
         for r in radii:
             found[f"certified_{r:g}"] = float((radius >= r).double().mean())
         if steps is not None:
             few = slice(attacked)
-            held = survivors(run.model, x[few], y[few], radii, steps=steps)
+            held = survivors(run.model, x[few], y[few], radii, steps=run.at_most(steps))
             found |= {
                 f"attacked_{r:g}": float(alive.double().mean())
                 for r, alive in zip(radii, held, strict=True)

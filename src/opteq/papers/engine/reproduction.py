@@ -242,7 +242,8 @@ def _one(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         model = load(trained.path, "last")
-        found = experiment.measure(Trained(trained, recipe, model, data, plan.limit))
+        done = Trained(trained, recipe, model, data, plan.limit, plan.rehearse)
+        found = experiment.measure(done)
     found["parameters"] = float(model.count_parameters())
     known.parent.mkdir(exist_ok=True)
     write_atomically(known, json.dumps(found).encode())
