@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from opteq import __version__
+from opteq.attacks import Attack
 from opteq.cli.app import app, main
 from opteq.cli.console import progress_in_words
 from opteq.models.registry import builder, list_models
@@ -115,7 +116,7 @@ def test_evaluation_repeats_the_test_of_the_training(trained):
     assert "steps" in printed
 
 
-def test_own_images_are_classified(trained, tmp_path):
+def test_own_images_are_classified(trained, tmp_path, monkeypatch, capsys):
     good, bad = tmp_path / "digit.png", tmp_path / "not.png"
     Image.new("L", (60, 40), 200).save(good)
     bad.write_text("no image")
@@ -123,7 +124,7 @@ def test_own_images_are_classified(trained, tmp_path):
     assert result.exit_code == 0
     assert re.search(r"digit\.png: \d [\d.]+%, \d [\d.]+%", result.stdout)
     assert "certain" not in result.stdout  # nothing is proved of a free stem
-    code, output, complaint = opteq("predict", trained[0], bad, good)
+    code, output, complaint = typed(monkeypatch, capsys, "predict", trained[0], bad, good)
     assert code == 2
     assert "digit.png" in output
     assert "not.png is not an image" in complaint
@@ -140,7 +141,7 @@ def test_lists_are_complete_and_fast():
     assert "geq_digits" in run_inside("list", "models", "geq*").stdout
     for arguments in (("--help",), ("list", "models"), ("list", "recipes"), ("train", "--help")):
         times = []
-        for _ in range(3):
+        for _ in range(2):
             begun = time.perf_counter()
             assert opteq(*arguments)[0] == 0
             times.append(time.perf_counter() - begun)
@@ -245,13 +246,13 @@ def test_bad_input_to_a_process_of_its_own(tmp_path):
     assert complaint.count("\n") == 1
 
 
-def test_a_read_only_place_is_told(tmp_path):
+def test_a_read_only_place_is_told(tmp_path, monkeypatch, capsys):
     if os.geteuid() == 0:
         place = Path("/proc/none")
     else:
         place = tmp_path / "locked"
         place.mkdir(mode=0o500)
-    code, _, complaint = opteq("train", "--run-dir", place / "run", *SMALL)
+    code, _, complaint = typed(monkeypatch, capsys, "train", "--run-dir", place / "run", *SMALL)
     assert code == 2
     assert "cannot be made" in complaint
     assert complaint.count("\n") == 1
@@ -293,8 +294,11 @@ def test_comparisons_go_on_where_they_stopped(tmp_path):
     assert (tmp_path / "c" / "resnet_digits-seed1" / "last.safetensors").stat().st_mtime_ns == stamp
 
 
-def test_every_suite_prints_tables_and_writes_pictures(trained):
+def test_every_suite_prints_tables_and_writes_pictures(trained, monkeypatch):
     pytest.importorskip("imagecorruptions")
+    few = Attack(8 / 255), Attack(0.5, "l2")
+    monkeypatch.setattr("opteq.evaluation.suites.STANDARD", few)
+    monkeypatch.setattr("opteq.evaluation.suites._SECONDS", 0.0)
     folder, _ = trained
     suites = ("corruption", "attack", "saliency", "convergence", "efficiency")
     chosen = [word for suite in suites for word in ("--suite", suite)]
@@ -356,7 +360,7 @@ def test_certificates_and_the_papers_bounds_are_printed(trained):
     assert (folder / "certify").is_dir()
 
 
-def test_names_are_printed_as_they_are(tmp_path):
+def test_names_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
     """Folders and classes whose names rich or matplotlib would take for markup or formulas."""
     for part in ("train", "val"):
         for name in ("$x^{2$", "[red]dog[/b]", "a$b$"):
@@ -372,8 +376,9 @@ def test_names_are_printed_as_they_are(tmp_path):
         f"data.path={json.dumps(str(tmp_path / '[red] data'))}",
         "data.image_size=8",
     )
-    code, output, complaint = opteq(*arguments, *(w for s in settings for w in ("--set", s)))
-    assert code == 0, complaint
+    arguments += [word for setting in settings for word in ("--set", setting)]
+    code, output, complaint = typed(monkeypatch, capsys, *arguments)
+    assert code in (0, None), complaint
     assert f"report: {run}/report.html" in output
     result = run_inside("evaluate", run, "--suite", "saliency")
     assert result.exit_code == 0, result.output
@@ -384,9 +389,8 @@ def test_names_are_printed_as_they_are(tmp_path):
 
 def test_a_run_that_became_nan_is_told_in_one_line(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run"
-    code, _, complaint = opteq(
-        "train", "--run-dir", run, *SMALL, "--set", "train.optimizer.learning_rate=1e30"
-    )
+    diverging = ("--set", "train.optimizer.learning_rate=1e30")
+    code, _, complaint = opteq("train", "--run-dir", run, *SMALL, *diverging)
     assert code == 0, complaint
     assert (run / "report.html").is_file()
     assert "diverged" in complaint

@@ -49,7 +49,7 @@ def resnet():
 
 @pytest.fixture(scope="module")
 def geq():
-    return trained("geq_digits", 60)
+    return trained("geq_digits", 40)
 
 
 def test_an_image_that_is_lost_on_the_way_is_lost(geq, monkeypatch):
@@ -90,13 +90,13 @@ def test_accuracy_is_that_of_foolbox_on_a_resnet(resnet, norm, epsilon):
 
 def test_accuracy_falls_with_epsilon_and_noise_never_beats_the_attack(geq):
     model, x, labels = geq
-    batches = list(zip(x[:40].split(20), labels[:40].split(20), strict=True))
+    batches = list(zip(x[:30].split(15), labels[:30].split(15), strict=True))
     balls: dict[Literal["linf", "l2"], tuple[float, ...]]
     balls = {"linf": (0.01, 0.05, 0.2), "l2": (0.1, 0.5, 2.0)}
     for norm, sizes in balls.items():
-        found = under_attack(model, batches, [Attack(e, norm, steps=6) for e in sizes])
+        found = under_attack(model, batches, [Attack(e, norm, steps=4) for e in sizes])
         worst = [each.accuracy[WORST] for each in found]
-        assert found[0].images == 40
+        assert found[0].images == 30
         assert worst == sorted(worst, reverse=True)
         assert worst[-1] < 0.5 < found[0].clean
         for each in found:

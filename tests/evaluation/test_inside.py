@@ -93,7 +93,7 @@ def test_correlations_are_cosines(digits):
 def test_reconstruction_starts_at_the_clean_accuracy_and_harms_more_than_noise(digits):
     torch.manual_seed(0)
     model = classifier("mopteq_digits", middle=(24,), sides=(8,))
-    train = a(MemoryImages, load_data("digits").train).subset(range(256))
+    train = a(MemoryImages, load_data("digits").train).subset(range(96))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     for _ in range(40):
         optimizer.zero_grad()

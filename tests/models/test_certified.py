@@ -47,7 +47,7 @@ def trained(name):
     images, labels = train.images.float() / 255, train.labels
     objective = Objective(LossSettings(margin=2.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    for _ in range(25):
+    for _ in range(15):
         optimizer.zero_grad()
         objective(model.run(images), labels)[1].backward()
         optimizer.step()

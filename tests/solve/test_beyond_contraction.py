@@ -143,7 +143,7 @@ def test_three_equilibria_at_2_25():
         state = torch.tensor([[z]], dtype=torch.float64)
         return float(state - problem.map(state, u))
 
-    grid = np.linspace(0, 2, 20_001)
+    grid = np.linspace(0, 2, 2_001)
     signs = np.sign([gap(z) for z in grid])
     brackets = [
         (a, b) for a, b, s, t in zip(grid, grid[1:], signs, signs[1:], strict=False) if s != t

@@ -25,6 +25,9 @@ from opteq.gradient import GradientRule, Implicit, OneStep, Phantom, Unrolled
 from opteq.layer import equilibria
 from opteq.models.network import Classifier, Network
 
+# How long each rule is timed.
+_SECONDS = 8.0
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -99,6 +102,7 @@ def attack(subject: Subject) -> Findings:
     found = under_attack(
         subject.model,
         batches,
+        STANDARD,
         progress=lambda n: subject.progress(f"attacked {n} of {len(x)} images"),
     )
     names = list(found[0].accuracy)
@@ -202,7 +206,7 @@ def speed(subject: Subject) -> Findings:
             "one step": OneStep(),
             **{f"unrolled, K = {k}": Unrolled(steps=k) for k in (5, 20)},
         }
-    found = efficiency(subject.model, x.float() / 255, y, rules, seconds=8.0)
+    found = efficiency(subject.model, x.float() / 255, y, rules, seconds=_SECONDS)
     rows = [
         [name, f"{e.forward:,.0f}", f"{e.training:,.0f}", f"{e.kept:.2f}", f"{e.steps:.1f}"]
         for name, e in found.items()
