@@ -33,13 +33,16 @@ def fake_data(
 
 def fake_like(settings: DataSettings, task: Task) -> Data:
     """Noise of the shape and with the classes of the dataset that `settings` name, split as they
-    say: to rehearse with what is not at hand. Of large images there are fewer."""
+    say: to rehearse with what is not at hand. Large images have a quarter of their sides, and
+    there are fewer."""
     shape, classes = _IMAGES[settings.name]
     size = settings.pair_size()
     if size is not None:
         shape = (shape[0], *size)
-    large = min(shape[1:])
-    count = 2 if large >= 500 else 4
+    large = min(shape[1:]) >= 500
+    if large:
+        shape = (shape[0], shape[1] // 4, shape[2] // 4)
+    count = 2 if large else 4
     classes = {"five_known": 5, "super_classes": min(classes, 20)}.get(settings.split, classes)
     data = fake_data(shape, classes, task=task, count=count)
     unseen = data.test if settings.split != "standard" else None

@@ -76,9 +76,10 @@ def _held(values: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def mean_steps(model: Network, x: Tensor, tolerance: float = 1e-4) -> float:
-    """Mean evaluations of the map that a sample needs to reach `tolerance`, over all equilibria."""
-    solver = Anderson(tol=tolerance, max_steps=200, on_failure="ignore")
+def mean_steps(model: Network, x: Tensor, tolerance: float = 1e-4, *, most: int = 200) -> float:
+    """Mean evaluations of the map that a sample needs to reach `tolerance`, over all equilibria;
+    those that do not count as `most`."""
+    solver = Anderson(tol=tolerance, max_steps=most, on_failure="ignore")
     taken = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from opteq.errors import DtypeError, OptionError
 from opteq.operators.base import LinearOperator
 from opteq.options import one_of, positive
+from opteq.states import all_finite, same_bits
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -36,11 +37,11 @@ class _NormCache:
         if (
             known is None
             or self.setting != setting
+            or known.shape != weight.shape
             or (known.dtype, known.device) != (weight.dtype, weight.device)
-            or not torch.equal(known, weight)
+            or not same_bits(known, weight)
         ):
-            finite = bool(weight.isfinite().all())
-            self.norm = compute(weight) if finite else math.nan
+            self.norm = compute(weight) if all_finite(weight) else math.nan
             self.weight, self.setting = weight.detach().clone(), setting
         return self.norm
 
@@ -144,7 +145,7 @@ class WeightedOperator(LinearOperator):
     def _norm_of_raw(self) -> Tensor:
         """With its gradient where one is needed; otherwise computed once for the same weights."""
         if torch.is_grad_enabled() and self.raw.requires_grad:
-            if not bool(self.raw.isfinite().all()):
+            if not all_finite(self.raw):
                 # No norm, and no decomposition that could fail: the solve reports the samples.
                 return torch.tensor(math.nan, dtype=torch.float64)
             return self.differentiable_norm(self.direction(self.raw))

@@ -16,7 +16,7 @@ from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature, SimilarityBounds
 from opteq.problem.parabolas import Energy
-from opteq.states import exporting, require_alike
+from opteq.states import all_finite, exporting, require_alike
 
 Product = Callable[[Tensor], Tensor]
 Weights = LinearOperator | Tensor
@@ -88,7 +88,7 @@ class StartAtZero:
         if torch.compiler.is_compiling() or bool(z.any()):
             return False
         weights = (m.weight for m in self.operator.modules() if isinstance(m, WeightedOperator))
-        return all(bool(weight.isfinite().all()) for weight in weights)
+        return all(all_finite(weight) for weight in weights)
 
 
 class Similarity(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from opteq.solve.buffers import borrow, give_back
 from opteq.solve.layout import FlatMap
 from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
+from opteq.states import looking_is_free
 
 
 @strict_options
@@ -107,22 +109,24 @@ class Extrapolation:
         self.gram[:, :count, slot] = newest
         if count == 1:
             return None
-        own = newest[:, slot, None]
-        # The Gram matrix of differences to the newest point, and their products with its gap. The
-        # row of the newest itself is 0.
-        differences = self.gram[:, :count, :count] + own[:, :, None]
-        differences = differences - newest[:, :, None] - newest[:, None, :]
-        lengths = differences.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+        # The Gram matrix of differences to the newest point, (G_ij - n_i) - (n_j - n), and their
+        # products with its gap, n - n_j. The row of the newest itself is 0.
+        system = self.gram[:, :count, :count] - newest[:, :, None]
+        against = system[:, slot].clone()
+        system -= against[:, None]
+        diagonal = system.diagonal(dim1=1, dim2=2)
         # With its diagonal scaled to 1. A difference of 0 (no movement) gets the coefficient 0.
-        scale = torch.where(lengths > 0, 1 / lengths, 0.0)
-        system = differences * scale[:, :, None] * scale[:, None, :]
-        system.diagonal(dim1=1, dim2=2).add_(self.ridge + torch.finfo(gap.dtype).eps)
-        right = (own - newest) * scale
-        solved, _ = torch.linalg.solve_ex(system, right[..., None])
-        weights = solved[..., 0] * scale
-        usable = weights.isfinite().all(1, keepdim=True)
-        weights = torch.where(usable, weights, 0.0)
-        weights[:, slot] = 1 - weights.sum(1)
+        scale = torch.where(diagonal > 0, diagonal.rsqrt(), 0.0)
+        system.mul_(scale[:, :, None]).mul_(scale[:, None])
+        diagonal.add_(self.ridge + torch.finfo(gap.dtype).eps)
+        solved, _ = torch.linalg.solve_ex(system, (against * scale)[..., None])
+        taken = solved[..., 0] * scale
+        total = taken.sum(1)
+        if not looking_is_free(total) or not math.isfinite(float(total.sum())):
+            taken = torch.where(total.isfinite()[:, None], taken, 0.0)
+            total = taken.sum(1)
+        weights = taken.neg_()
+        weights[:, slot] = 1 + total
         return weights[:, None].to(gap.dtype)
 
     def close(self) -> None:

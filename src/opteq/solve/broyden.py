@@ -67,7 +67,8 @@ class _Broyden(Method):
         self.steps.append(step)
         self.inverse_squares.append(torch.where(squares > 0, 1 / squares, 0.0))
         # Samples that go back do not take the step that the formula assumes: they start anew.
-        self.inverse_squares = [x * kept[:, None] for x in self.inverse_squares]
+        if kept is not None:
+            self.inverse_squares = [x * kept[:, None] for x in self.inverse_squares]
         return self.safeguard.choose(kept, z + step)
 
     def _along(self, j: int, p: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> Non
         with torch.autocast(kind, enabled=False):
             image = in_full_precision(map)(wide)
         flat, moved = (Layout(wide).pack(state) for state in (wide, image))
-        size, residual, _ = measure(moved, moved - flat)
+        size, residual, *_ = measure(moved, moved - flat)
     else:
         residual = solution.residual.clamp(min=layout.precision / 2)
         size = torch.full_like(residual, math.inf)
@@ -194,16 +194,17 @@ def _run(
             stop = solver.stops_early or taken == solver.max_steps
             progress.observe(z, measured, taken, solver, stop=stop)
             if last is not None and looks:
-                worst = float(measured.residual.max())
-            finished, length = None, measured.size
-            if looks or taken % _LOOK_EVERY == 0:
+                worst = measured.worst
+                worst = float(measured.residual.max()) if worst is None else worst
+            finished, length = progress.finished, measured.size
+            if finished is None and taken % _LOOK_EVERY == 0:
                 finished = int(progress.done.sum())
+            if finished:
                 if finished == len(z):
                     break
                 if method.map.separable and finished >= _DROP * len(z):
-                    keep = (~progress.done).nonzero()[:, 0]
-                    retired.append(progress.select(progress.done.nonzero()[:, 0]))
-                    progress = progress.select(keep)
+                    keep, progress, ready = progress.unfinished()
+                    retired.append(ready)
                     z, image, gap, length = z[keep], image[keep], gap[keep], measured.size[keep]
                     method.select(keep)
                     finished = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,17 +21,24 @@ class Residuals(NamedTuple):
 
     size: Tensor
     residual: Tensor
-    finite: Tensor
+    finite: Tensor | None
+    """None if all are."""
+    worst: float | None = None
+    """The largest residual, where looking is free and all are finite."""
 
 
 def measure(image: Tensor, gap: Tensor) -> Residuals:
     """How far a point is from being a fixed point."""
     size = torch.linalg.vector_norm(gap, dim=1)
     scale = torch.linalg.vector_norm(image, dim=1)
-    limits = torch.finfo(scale.dtype)
-    usual = (scale > (limits.tiny / limits.eps) ** 0.5) & (torch.maximum(size, scale) <= limits.max)
-    if looking_is_free(usual) and bool(usual.all()):
-        return Residuals(size, size / scale, usual)
+    if looking_is_free(scale) and len(scale):
+        # The usual case, by as few calls as possible: a step on a small map is made of them.
+        limits = torch.finfo(scale.dtype)
+        low, high = torch.aminmax(scale)
+        residual = size / scale
+        worst = float(residual.max())
+        if float(low) > (limits.tiny / limits.eps) ** 0.5 and float(high) + worst < math.inf:
+            return Residuals(size, residual, None, worst)
     # Squares of very small or large entries leave the range of the dtype: scale them first.
     largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
     unit = torch.where(largest > 0, largest, 1.0)[:, None]
@@ -53,6 +61,8 @@ class SampleProgress:
     steps: Tensor
     converged: Tensor
     broken: Tensor
+    finished: int | None = None
+    """How many are done, where looking is free."""
 
     @classmethod
     def begin(cls, z: Tensor) -> SampleProgress:
@@ -71,6 +81,7 @@ class SampleProgress:
             steps=zero,
             converged=no,
             broken=no,
+            finished=0 if looking_is_free(z) else None,
         )
 
     @classmethod
@@ -78,32 +89,47 @@ class SampleProgress:
         """The progress of all samples, in order, from parts that cover some of them."""
         if len(parts) == 1:
             return parts[0]
-        every = {f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)}
-        return cls(**every).select(every["index"].argsort())
+        order = torch.cat([p.index for p in parts]).argsort()
+        return cls._of_samples(lambda name: torch.cat([getattr(p, name) for p in parts])[order])
+
+    @classmethod
+    def _of_samples(cls, value: Callable[[str], Tensor]) -> SampleProgress:
+        names = (field.name for field in fields(cls) if field.name != "finished")
+        return cls(**cast(dict[str, Any], {name: value(name) for name in names}))
 
     @property
     def done(self) -> Tensor:
         return self.converged | self.broken
 
+    def unfinished(self) -> tuple[Tensor, SampleProgress, SampleProgress]:
+        """Where the samples that go on are, what is known of them, and of those that are done."""
+        done = self.done
+        keep = (~done).nonzero()[:, 0]
+        rest = self.select(keep)
+        rest.finished = 0
+        return keep, rest, self.select(done.nonzero()[:, 0])
+
     def select(self, index: Tensor) -> SampleProgress:
-        return SampleProgress(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        return self._of_samples(lambda name: getattr(self, name)[index])
 
     def observe(
         self, z: Tensor, measured: Residuals, step: int, solver: Solver, *, stop: bool = True
     ) -> None:
         """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
         latest iterate is the best and no sample is done, however small its residual."""
-        size, residual, finite = measured
+        size, residual, finite, worst = measured
         within = residual <= solver.tol
         if solver.atol:
             within = within | (size <= solver.atol)
-        if stop and looking_is_free(z) and self._all_improve(residual, finite):
+        if stop and self.finished == 0 and worst is not None and self._all_improve(residual):
             # The usual case, in which no copy is made.
             self.best, self.residual = z, residual
             self.best_step = self.steps = torch.full_like(self.steps, step)
             self.first_gap = size if step == 1 else self.first_gap
             self.last_gap, self.converged = size, within
+            self.finished = len(z) if worst <= solver.tol else int(within.sum())
             return
+        finite = torch.ones_like(within) if finite is None else finite
         working = ~self.done
         if not stop:
             better, within = working & finite, torch.zeros_like(within)
@@ -120,10 +146,12 @@ class SampleProgress:
         self.steps = torch.where(working, step, self.steps)
         self.converged = self.converged | (working & finite & within)
         self.broken = self.broken | (working & ~finite)
+        if looking_is_free(z):
+            self.finished = int(self.done.sum())
 
-    def _all_improve(self, residual: Tensor, finite: Tensor) -> bool:
-        """Whether all samples are unfinished and closer than ever before."""
-        return bool(((residual < self.residual) & finite & ~self.converged & ~self.broken).all())
+    def _all_improve(self, residual: Tensor) -> bool:
+        """Whether all samples are closer than ever before."""
+        return bool((residual < self.residual).all())
 
     def codes(self, taken: int, eps: float) -> Tensor:
         """The status of each sample after `taken` steps of a map with rounding error `eps`."""

@@ -23,27 +23,35 @@ class Safeguard:
     def __init__(self, rate: Number) -> None:
         self.factor = _factor(rate)
         self.plain: Tensor | None = None
-        self.length = self.returning = torch.empty(0)
+        self.length = torch.empty(0)
+        self.returning: Tensor | None = None
+        """Which samples go back; None if none does."""
 
-    def keeps(self, image: Tensor, length: Tensor) -> Tensor:
-        """Which samples keep the point with this image F(z) and length |F(z) - z|."""
-        if self.plain is None:
-            kept = torch.ones_like(length, dtype=torch.bool)
-            self.plain, self.length = image, length
-        else:
-            kept = self.returning | ~(length >= self.factor * self.length)
-            all_kept = looking_is_free(kept) and bool(kept.all())
-            self.plain = image if all_kept else torch.where(kept[:, None], image, self.plain)
-            self.length = torch.where(kept, length, self.length)
+    def keeps(self, image: Tensor, length: Tensor) -> Tensor | None:
+        """Which samples keep the point with this image F(z) and length |F(z) - z|; None if all
+        do."""
+        if self.plain is None or self._all_keep(length):
+            self.plain, self.length, self.returning = image, length, None
+            return None
+        kept = ~(length >= self.factor * self.length)
+        kept = kept if self.returning is None else kept | self.returning
+        self.plain = torch.where(kept[:, None], image, self.plain)
+        self.length = torch.where(kept, length, self.length)
         self.returning = ~kept
         return kept
 
-    def choose(self, kept: Tensor, proposed: Tensor) -> Tensor:
+    def _all_keep(self, length: Tensor) -> bool:
+        """Whether it is known, without waiting, that every sample keeps its point."""
+        if isinstance(self.factor, float) and self.factor == math.inf:
+            return True
+        if self.returning is not None or not looking_is_free(length):
+            return False
+        return bool((length < self.factor * self.length).all())
+
+    def choose(self, kept: Tensor | None, proposed: Tensor) -> Tensor:
         """The proposed next point where the last one was kept, the plain step elsewhere."""
         assert self.plain is not None
-        if looking_is_free(kept) and bool(kept.all()):
-            return proposed
-        return torch.where(kept[:, None], proposed, self.plain)
+        return proposed if kept is None else torch.where(kept[:, None], proposed, self.plain)
 
     def close(self) -> None:
         """Nothing is borrowed."""
@@ -54,6 +62,7 @@ class Safeguard:
             self.factor = self.factor[index]
         if self.plain is not None:
             self.plain, self.length = self.plain[index], self.length[index]
+        if self.returning is not None:
             self.returning = self.returning[index]
 
 

@@ -128,8 +128,8 @@ class Trained:
     """Whether its figures mean nothing, so that a measure need only run."""
 
     def at_most(self, count: int) -> int:
-        """So many steps of an attack, or rounds of a search; one in a rehearsal."""
-        return 1 if self.rehearsed else count
+        """So many steps of an attack or a solve, or rounds of a search; two in a rehearsal."""
+        return min(count, 2) if self.rehearsed else count
 
     @property
     def records(self) -> list[dict[str, Any]]:

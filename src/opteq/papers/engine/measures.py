@@ -27,6 +27,9 @@ from opteq.papers.engine.results import Values
 from opteq.theory import certificate, precise, stretch
 from opteq.theory.robustness import exact_radius, survivors
 
+# The longest side of an image that is kept to be shown.
+_SHOWN = 256
+
 
 def images_of(run: Trained, most: int | None = None) -> tuple[Tensor, Tensor]:
     """Images in uint8 and labels: all test images, or a sample."""
@@ -179,15 +182,16 @@ def solving(steps: int) -> Measure:
     def measure(run: Trained) -> Values:
         assert isinstance(run.model, Classifier)
         x = images_of(run, 64)[0].float() / 255
-        first = convergence(run.model, x, steps=steps)[0]
-        second = convergence(run.model, x, solver=plain(steps))[0]
+        most = run.at_most(steps)
+        first = convergence(run.model, x, steps=most)[0]
+        second = convergence(run.model, x, solver=plain(most))[0]
         found: Values = {
             "residual": first.median,
             "residual_high": first.high,
             "plain_residual": second.median,
             "last_residual": first.median[-1],
             "last_plain_residual": second.median[-1],
-            "steps_to_1e-4": mean_steps(run.model, x),
+            "steps_to_1e-4": mean_steps(run.model, x, most=run.at_most(200)),
         }
         if first.objective is not None:
             found["objective"] = first.objective
@@ -278,9 +282,15 @@ def segmentation(count: int) -> Measure:
             "mean_iou": figures["mean_iou"],
             "mean_accuracy": figures["mean_accuracy"],
             "accuracy": figures["accuracy"],
-            "images": (x.float() / 255).tolist(),
-            "truth": y.tolist(),
-            "predicted": predicted.tolist(),
+            "images": torch.round(_thinned(x).double() / 255, decimals=3).tolist(),
+            "truth": _thinned(y).tolist(),
+            "predicted": _thinned(predicted).tolist(),
         }
 
     return measure
+
+
+def _thinned(pixels: Tensor) -> Tensor:
+    """Every so many rows and columns, as many as a picture on a page can show."""
+    every = math.ceil(max(pixels.shape[-2:]) / _SHOWN)
+    return pixels[..., ::every, ::every]

@@ -68,8 +68,10 @@ def _other_measurements(model: Restorer, run: Trained) -> Values:
     values: Values = {}
     images = _images(run.data.test, min(_TESTED, run.limit or _TESTED))
     others = _parts(run.data.train)
+    choice = None
     for problem in INVERSE_PROBLEMS:
-        choice = choose(model, problem, others)
+        if choice is None or not run.rehearsed:
+            choice = choose(model, problem, others)
         got = outcome(model, problem, images, choice)
         values[f"psnr_{problem.key}"] = got.psnr
         values[f"steps_{problem.key}"] = got.steps
