@@ -86,6 +86,8 @@ def test_norm_follows_weights_however_they_are_changed():
     assert operator.norm() == pytest.approx(4)
     operator.load_state_dict({"raw": 5 * torch.eye(3)})
     assert operator.norm() == pytest.approx(5)
+    operator.raw.data[2, 2] = 7  # the last entry alone
+    assert operator.norm() == pytest.approx(7)
 
 
 def test_norm_is_computed_once_while_weights_stay(monkeypatch):
@@ -99,7 +101,12 @@ def test_norm_is_computed_once_while_weights_stay(monkeypatch):
 
 
 def test_norm_of_broken_weights_is_not_a_number():
-    assert math.isnan(Dense.from_weight(torch.tensor([[math.nan]])).norm())
+    for bad in (math.nan, math.inf, -math.inf):
+        weight = torch.eye(3)
+        weight[1, 2] = bad
+        assert math.isnan(Dense.from_weight(weight).norm())
+    # The sum of these is infinite, they are not.
+    assert Dense.from_weight(torch.diag(torch.full((2,), 3e38))).norm() == pytest.approx(3e38)
 
 
 def test_any_size_bound_covers_peaks_between_the_angles_it_looks_at():

@@ -84,6 +84,7 @@ def test_finished_samples_leave_the_computation():
     assert set(rows[12:]) == {3}
     ideal = int(solution.steps.sum())
     assert sum(rows) <= 1.05 * ideal
+    assert solution.evaluations == int(solution.steps.max())
 
 
 def test_finished_samples_are_frozen_when_the_map_is_a_plain_function():
@@ -118,7 +119,7 @@ def test_looking_less_often_changes_nothing(monkeypatch):
     problem, u = mixed_linear()
     layer = opteq.Equilibrium(problem, solver=Anderson(tol=1e-8))
     expected = layer.solve(u)
-    for module in ("loop", "progress", "safeguard"):
+    for module in ("anderson", "loop", "progress", "safeguard"):
         monkeypatch.setattr(f"opteq.solve.{module}.looking_is_free", lambda z: False)
     found = layer.solve(u)
     torch.testing.assert_close(found.state, expected.state, rtol=0, atol=1e-7)
