@@ -8,10 +8,13 @@ import torch
 
 import opteq
 from narrow import known
+from opteq.attacks import Attack
+from opteq.data.fake import fake_data
 from opteq.errors import OptionError, UnknownOptionError
 from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
-from opteq.papers.engine.experiment import SCALES, Row, Tiny
+from opteq.papers.engine import measures
+from opteq.papers.engine.experiment import SCALES, Row, Tiny, Trained
 from opteq.papers.engine.reproduction import Plan, recipes_of, reproduce, run_folder
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results
 from opteq.papers.engine.small_scale import FAMILIES, tiny_recipe
@@ -32,6 +35,7 @@ from opteq.papers.engine.verdicts import (
 from opteq.papers.registry import EXPERIMENTS, experiment
 from opteq.report.pictures import write_picture
 from opteq.training.build import shaped_model
+from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe_files import load_recipe
 from opteq.training.summaries import list_recipes
@@ -167,6 +171,26 @@ def test_what_rows_are_is_told_apart(scale):
         assert len(set(roles)) == len(roles), name
         titles = [row.title(scale) for row in rows]
         assert len(set(titles)) == len(titles), name
+
+
+@pytest.mark.parametrize(("rehearsed", "steps"), [(False, 7), (True, 2)])
+def test_only_a_rehearsal_cuts_attacks_short(rehearsed, steps, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        measures, "under_attack", lambda model, batches, chosen: made.extend(chosen)
+    )
+    data, recipe = fake_data((1, 8, 8), 10, count=2), load_recipe("geq_digits")
+    run = Trained(
+        RunFolder(tmp_path), recipe, shaped_model(recipe.model, 10, 1), data, 2, rehearsed
+    )
+    with pytest.raises(TypeError):  # nothing comes back from this attack
+        measures.attacks(Attack(0.1, steps=7))(run)
+    assert [attack.steps for attack in made] == [steps]
+
+
+def test_pictures_keep_no_more_pixels_than_they_show():
+    assert measures._thinned(torch.zeros(3, 512, 1024)).shape == (3, 128, 256)
+    assert measures._thinned(torch.zeros(2, 3, 88, 120)).shape == (2, 3, 88, 120)
 
 
 def test_what_is_done_is_not_done_again(shared):

@@ -278,3 +278,10 @@ def test_bound_map_can_be_solved_directly():
     bound = Proximal(problem).bind(u)
     solution = solve(bound, bound.start(), ForwardBackward(tol=1e-10))
     assert bool(solution.converged.all())
+
+
+def test_numbers_whose_squares_leave_the_range_are_solved_by_plain_steps():
+    """What Anderson's method would propose is not a number there."""
+    found = solve(lambda z: 0.5 * z + 1e25, torch.zeros(2, 3), Anderson(tol=1e-5, max_steps=100))
+    assert bool(found.converged.all())
+    torch.testing.assert_close(tensor(found.state), torch.full((2, 3), 2e25), rtol=1e-4, atol=0)
