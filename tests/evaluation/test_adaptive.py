@@ -1,5 +1,7 @@
 """Predictions that stop when the class is certain."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,6 +47,24 @@ def test_decided_classes_are_those_of_the_exact_equilibrium(sharp):
     assert output.decided.float().mean() > 0.95
     assert torch.equal(output.logits.argmax(1)[output.decided], exact[output.decided])
     assert output.steps.min() < output.steps.max()
+
+
+@pytest.mark.parametrize("tol", [1e-1, 1e-3])
+def test_never_more_steps_than_a_solve(tol):
+    """Leads so small that none is decided: every sample stops where its solve would."""
+    model, images = model_and_images(kernel="linear", norm_bound=0.99)
+    for layer in model.body.equilibria():
+        layer.solver = replace(layer.solver, tol=tol)
+    head = a(PooledHead, model.head)
+    with torch.no_grad():
+        head.bias.zero_()
+        head.weight.copy_(head.weight[:1] + 1e-6 * head.weight)
+        solutions = model.run(images).solutions
+    plain = torch.stack([solution.steps for solution in solutions]).amax(0)
+    output = predict_adaptively(model, images)
+    assert torch.equal(output.steps[~output.decided], plain[~output.decided])
+    assert (output.steps <= plain).all()
+    assert (~output.decided).sum() > 10
 
 
 def test_the_rule_is_sharp():
