@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test setup format lint types pytest clean
+.PHONY: run test rehearse setup format lint types pytest clean
 
 run: setup  ## Train GEQ on the bundled digits and write its report.
 	$(BIN)/opteq train
 
 test: lint types pytest  ## Every check: format, lint, types, tests.
+
+rehearse: setup  ## Every experiment of the papers end to end, with models and data made small.
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m rehearsal tests/papers
 
 setup: $(STAMP)  ## Make .venv with the package (editable) and all that development needs.
 

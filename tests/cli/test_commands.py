@@ -296,7 +296,7 @@ def test_comparisons_go_on_where_they_stopped(tmp_path):
 
 def test_every_suite_prints_tables_and_writes_pictures(trained, monkeypatch):
     pytest.importorskip("imagecorruptions")
-    few = Attack(8 / 255), Attack(0.5, "l2")
+    few = Attack(8 / 255, steps=4), Attack(0.5, "l2", steps=4)
     monkeypatch.setattr("opteq.evaluation.suites.STANDARD", few)
     monkeypatch.setattr("opteq.evaluation.suites._SECONDS", 0.0)
     folder, _ = trained
@@ -307,7 +307,7 @@ def test_every_suite_prints_tables_and_writes_pictures(trained, monkeypatch):
     for words in (
         "under corruption, 3 test images",
         "mean corruption error",
-        "under PGD-20, 3 test images",
+        "under PGD-4, 3 test images",
         "worst case",
         "unrolled, K = 20",
     ):

@@ -116,7 +116,8 @@ def test_other_rules_approach_the_exact_gradient(similarity):
 def test_gradcheck_in_the_injection(similarity):
     problem, u, _ = case(similarity, "tanh", batch=2)
     layer = opteq.Equilibrium(problem, solver=SOLVER)
-    assert torch.autograd.gradcheck(layer, u.requires_grad_())
+    # Many entries: their Jacobian in random directions.
+    assert torch.autograd.gradcheck(layer, u.requires_grad_(), fast_mode=similarity == "patches")
 
 
 def test_gradcheck_in_weights_gamma_and_injection_together():

@@ -136,6 +136,7 @@ def _together(name, scale):
     return pytest.param(name, scale, marks=pytest.mark.xdist_group(group))
 
 
+@pytest.mark.rehearsal
 @pytest.mark.parametrize(("name", "scale"), [_together(*one) for one in EVERY])
 def test_rehearsal(name, scale, shared):
     """Every row is trained and measured, every claim judged, every picture and page made."""

@@ -320,7 +320,7 @@ def test_killed_runs_lose_nothing():
     """The short form of the script; the long one is for those who have ten minutes."""
     script = ROOT / "benchmarks" / "reliability" / "kill.py"
     done = subprocess.run(
-        [sys.executable, script, "--kills", "1", "--epochs", "3"],
+        [sys.executable, script, "--kills", "1", "--epochs", "2"],
         capture_output=True,
         text=True,
         check=False,
