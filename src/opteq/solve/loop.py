@@ -19,8 +19,9 @@ from opteq.solve.solution import Solution, Status, Trace, code, report
 from opteq.solve.solver import Solver
 from opteq.states import State, as_tuple, like, looking_is_free
 
-# Finished samples are dropped from the computation once they are this fraction of it; before that
-# they are frozen, because dropping costs a copy of the solver's memory.
+# Finished samples are dropped from the computation once they are this fraction of it, and if the
+# steps that are left would spend an evaluation on them; before that they are frozen, because
+# dropping costs a copy of the solver's memory.
 _DROP = 0.25
 # Steps between two looks at the device, which must wait for it. Frozen samples do not change in
 # between, so the answer does not depend on this.
@@ -183,6 +184,7 @@ def _run(
         looks = looking_is_free(z)
         # Looking at a device every step would cost more than the graph of an evaluation.
         worst = math.inf if looks else 0.0
+        before = math.inf
         for taken in range(1, solver.max_steps + 1):
             if last is not None:
                 last.expected = taken == solver.max_steps or worst <= _NEAR * solver.tol
@@ -193,16 +195,18 @@ def _run(
                 recorder.record(progress, method.map, z, measured.residual)
             stop = solver.stops_early or taken == solver.max_steps
             progress.observe(z, measured, taken, solver, stop=stop)
-            if last is not None and looks:
-                worst = measured.worst
-                worst = float(measured.residual.max()) if worst is None else worst
+            if looks:
+                before, worst = worst, measured.worst
+                worst = math.inf if worst is None else worst
             finished, length = progress.finished, measured.size
             if finished is None and taken % _LOOK_EVERY == 0:
                 finished = int(progress.done.sum())
             if finished:
                 if finished == len(z):
                     break
-                if method.map.separable and finished >= _DROP * len(z):
+                share = finished / len(z)
+                left = _steps_left(worst, before, solver.tol)
+                if method.map.separable and share >= _DROP and share * left >= 1:
                     keep, progress, ready = progress.unfinished()
                     retired.append(ready)
                     z, image, gap, length = z[keep], image[keep], gap[keep], measured.size[keep]
@@ -219,6 +223,13 @@ def _run(
         progress.best = progress.best.clone()
         method.close()
     return _assemble([*retired, progress], layout, taken, recorder)
+
+
+def _steps_left(worst: float, before: float, tol: float) -> float:
+    """How many more steps the slowest sample needs at the pace of the last one."""
+    if not (0 < tol < worst < before < math.inf):
+        return math.inf
+    return math.log(worst / tol) / math.log(before / worst)
 
 
 def _assemble(
