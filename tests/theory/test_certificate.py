@@ -130,7 +130,7 @@ def test_images_to_logits_of_models_under_attack(name):
     for _ in range(2):
         model(images)
     model.image_shape = (1, 8, 8)
-    model.eval().double()
+    model.eval().double().requires_grad_(False)
     for module in model.modules():
         if isinstance(module, opteq.Equilibrium):
             module.solver = Anderson(tol=1e-10, max_steps=500)

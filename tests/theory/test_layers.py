@@ -60,7 +60,7 @@ def test_slopes_of_the_coupling_bound_its_second_derivative(weight, heritage, re
     slopes = coupling.slopes(3, SHAPES)
     allowed = float(torch.linalg.eigvalsh(slopes.upward)[-1])
     largest = []
-    for size in (0.1, 1.0, 5.0):
+    for size in (0.1, 2.0):
         vector = size * torch.randn(sum(math.prod(s) for s in SHAPES), dtype=torch.float64)
         hessian = torch.autograd.functional.hessian(
             lambda v: coupling.energy(parts(v[None])).sum(), vector
