@@ -8,8 +8,8 @@ from opteq.models.multiscale import MultiscaleHead, fused, resizes
 from opteq.models.network import Network, Output
 from opteq.models.resnet import ResidualBlock, convolution
 
-# Channels of the stem, and of the head's bottlenecks and its last layer.
-_STEM, _HEAD, _FINAL = 64, (32, 64, 128, 256), 2048
+# Channels of the stem.
+_STEM = 64
 
 
 class _Module(nn.Module):
@@ -36,6 +36,8 @@ class HRNet(Network):
         first: tuple[int, int],
         modules: tuple[int, ...],
         blocks: int,
+        head: tuple[int, ...],
+        final: int,
         in_channels: int,
         classes: int,
     ) -> None:
@@ -63,7 +65,7 @@ class HRNet(Network):
             nn.Sequential(*(_Module(widths[: i + 2], blocks) for _ in range(count)))
             for i, count in enumerate(modules)
         )
-        self.head = MultiscaleHead(widths, _HEAD[: len(widths)], _FINAL, classes, bias=True)
+        self.head = MultiscaleHead(widths, head[: len(widths)], final, classes, bias=True)
 
     def compute(self, x: Tensor) -> Output:
         features = self.stem(x)
@@ -79,13 +81,16 @@ def hrnet(
     first: tuple[int, int] = (4, 64),
     modules: tuple[int, ...] = (1, 4, 3),
     blocks: int = 4,
+    head: tuple[int, ...] = (32, 64, 128, 256),
+    final: int = 2048,
     in_channels: int = 3,
     classes: int = 1000,
 ) -> HRNet:
     """HRNet-W`width`: scales of `width`, 2 `width`, 4 `width` and 8 `width` channels. The first
     stage has so many bottlenecks of so many channels; each later one adds a scale and has so many
-    `modules`, in which every scale has `blocks` residual blocks before all are fused."""
-    return HRNet(width, first, modules, blocks, in_channels, classes)
+    `modules`, in which every scale has `blocks` residual blocks before all are fused. `head` are
+    the channels of its bottlenecks, `final` those of its last layer."""
+    return HRNet(width, first, modules, blocks, head, final, in_channels, classes)
 
 
 def _basic(channels: int) -> ResidualBlock:

@@ -104,7 +104,12 @@ _NARROWINGS: dict[str, Narrowing] = {
         8,
     ),
     "hrnet:hrnet": lambda options, side: (
-        {"width": 4, "first": (options.get("first", (4, 64))[0], 8)},
+        {
+            "width": 4,
+            "first": (options.get("first", (4, 64))[0], 8),
+            "head": (2, 4, 8, 16),
+            "final": 32,
+        },
         64,
     ),
     "stack:stack": _stack,
