@@ -9,7 +9,8 @@ STAMP := $(VENV)/.installed
 run: setup  ## Train GEQ on the bundled digits and write its report.
 	$(BIN)/opteq train
 
-test: lint types pytest  ## Every check: format, lint, types, tests.
+test: setup  ## Every check: format, lint, types, tests, side by side.
+	$(MAKE) --jobs=3 lint types pytest
 
 rehearse: setup  ## Every experiment of the papers end to end, with models and data made small.
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m rehearsal tests/papers
