@@ -1,6 +1,7 @@
 """Train the models whose weights come with the library, and write their cards.
 
 python benchmarks/weights.py --runs runs/weights
+python benchmarks/weights.py proximal_digits
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ def figures(run: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", default=RECIPES)
     parser.add_argument("--runs", type=Path, default=Path("runs/weights"))
-    runs = parser.parse_args().runs
+    options = parser.parse_args()
+    runs, unknown = options.runs, set(options.recipes) - set(RECIPES)
+    if unknown:
+        parser.error(f"no weights come with the library for {', '.join(sorted(unknown))}")
     warnings.simplefilter("ignore", DataWarning)
-    for recipe in RECIPES:
+    for recipe in options.recipes:
         run = runs / recipe
         if not (run / "report.html").is_file():
             opteq.train(recipe, run_dir=run)

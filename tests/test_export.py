@@ -1,6 +1,7 @@
 """Exported models give the logits of the model, in the runtimes they are exported to."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import opteq
 from narrow import known
 from opteq.data import load_data
 from opteq.data.splits import sample
-from opteq.errors import OptionError, UnknownOptionError
+from opteq.errors import OptionError, RunError, UnknownOptionError
 from opteq.models.fixed import Fixed
 from opteq.models.registry import create_model
 from opteq.theory import precise
-from opteq.workflow.export import _exact_logits, _program
+from opteq.workflow.export import _exact_logits, _fixed, _program
 
 QUICK: dict[str, Any] = {"train": {"steps": 6, "batch_size": 64}, "data": {"limit_test": 40}}
 
@@ -155,4 +156,14 @@ def test_the_deviation_is_from_exact_equilibria_however_roughly_the_model_solves
     with torch.no_grad():
         expected = precise(model, tol=1e-12)(x.double())
         assert float((model(x) - expected).abs().max()) > 1e-5
-        torch.testing.assert_close(_exact_logits(model, x), expected, atol=1e-8, rtol=0)
+        torch.testing.assert_close(_exact_logits(model, x)[0], expected, atol=1e-8, rtol=0)
+
+
+def test_what_cannot_be_solved_has_no_known_deviation(tmp_path):
+    """A reference that did not converge is none."""
+    model = opteq.create_model("mopteq_digits", diversity="sign", diversity_weight=0.5)
+    model.class_names, model.image_shape = tuple("0123456789"), (1, 8, 8)
+    x = digits(4)
+    with pytest.raises(RunError, match="Give the steps yourself"):
+        _fixed(model.eval(), x, "auto", print)
+    assert _fixed(model, x, 3, print)[1]["deviation"] == math.inf

@@ -21,6 +21,19 @@ def write_atomically(path: Path, content: bytes) -> None:
     replace_file(path, write)
 
 
+def make_folder(path: Path) -> Path:
+    """The folder, created if it is not there; an error that a user can read if that is not
+    possible."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is a file" if path.is_file() else error.strerror
+        raise RunError(
+            f"The folder {path} cannot be created ({reason}).", "Choose another one."
+        ) from None
+    return path
+
+
 def replace_file(path: Path, write: Callable[[int], None]) -> None:
     """Write beside `path`, sync, move into place, sync the folder."""
     temporary = None
@@ -44,7 +57,7 @@ def replace_file(path: Path, write: Callable[[int], None]) -> None:
             temporary.unlink(missing_ok=True)
         raise RunError(
             f"{path} cannot be written ({error.strerror}); what was there before is unchanged.",
-            "Free some space or make the folder writable, then continue with --resume.",
+            "Free some space or make the folder writable, then run the command again.",
         ) from None
 
 

@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -254,13 +255,83 @@ def test_a_read_only_place_is_told(tmp_path, monkeypatch, capsys):
         place.mkdir(mode=0o500)
     code, _, complaint = typed(monkeypatch, capsys, "train", "--run-dir", place / "run", *SMALL)
     assert code == 2
-    assert "cannot be made" in complaint
+    assert "cannot be created" in complaint
     assert complaint.count("\n") == 1
 
 
-def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path, monkeypatch, capsys):
-    import shutil
+ODD_PLACES = {
+    "predictions into a file": (("predict", "RUN", "IMAGE", "--output", "FILE"), "is a file"),
+    "explanations below a file": (
+        ("predict", "RUN", "IMAGE", "--explain", "--output", "FILE/x"),
+        "cannot be created",
+    ),
+    "an explanation below a file": (
+        ("explain", "RUN", "IMAGE", "--output", "FILE/x.png"),
+        "cannot be created",
+    ),
+    "an export below a file": (
+        ("export", "RUN", "--steps", "2", "--output", "FILE/m.onnx"),
+        "cannot be created",
+    ),
+    "no name at all": (("predict", "RUN", ""), "is empty"),
+    "an image that is not there": (("explain", "RUN", "IMAGE.gone"), "cannot be read (No such"),
+    "a run in a file": (("train", "--run-dir", "FILE"), "is a file"),
+    "a name that is too long": (("train", "--run-dir", "x" * 300), "too long"),
+    "a radius of nothing": (("certify", "RUN", "--radius", "0"), "above 0"),
+    "tasks that differ": (
+        ("compare", "geq_digits", "mazes", "--output", "NEW"),
+        "cannot be compared",
+    ),
+}
 
+
+@pytest.mark.parametrize("name", ODD_PLACES)
+def test_odd_places_are_told_in_one_line(name, trained, tmp_path, monkeypatch, capsys):
+    """Before the work is done, and with nothing left behind."""
+    image, file = tmp_path / "image.png", tmp_path / "notes.txt"
+    Image.effect_noise((8, 8), 64).save(image)
+    file.write_text("mine")
+    arguments, words = ODD_PLACES[name]
+    places = {"RUN": trained[0], "IMAGE": image, "FILE": file, "NEW": tmp_path / "new"}
+    filled = []
+    for word in arguments:
+        key = next((k for k in places if word.startswith(k)), None)
+        filled.append(word if key is None else f"{places[key]}{word.removeprefix(key)}")
+    monkeypatch.chdir(tmp_path)
+    code, output, complaint = typed(monkeypatch, capsys, *filled)
+    assert code == 2
+    assert complaint.count("\n") == 1
+    assert words in complaint
+    assert "Traceback" not in output + complaint
+    assert file.read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"image.png", "notes.txt"}
+
+
+def test_a_path_is_taken_literally_and_refused_where_it_has_no_use(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos #1", "p: q"):
+        code, _, complaint = typed(monkeypatch, capsys, "train", "photos", "--path", name)
+        assert code == 2
+        assert str(tmp_path / name) in complaint
+    code, _, complaint = typed(monkeypatch, capsys, "train", "geq_digits", "--path", "mine")
+    assert code == 2
+    assert "digits is not read from data.path" in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "content"), [("metrics.jsonl", "5\n"), ("environment.json", "[]")]
+)
+def test_files_of_another_kind_are_told(file, content, trained, tmp_path, monkeypatch, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained[0], copy)
+    (copy / file).write_text(content)
+    code, _, complaint = typed(monkeypatch, capsys, "report", copy)
+    assert code == 2
+    assert f"{file} cannot be read" in complaint
+
+
+def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path, monkeypatch, capsys):
     copy = tmp_path / "copy"
     shutil.copytree(trained[0], copy)
     path = copy / "best.safetensors"

@@ -142,7 +142,7 @@ def test_limits_take_of_every_class(tmp_path):
 
 def test_a_limit_that_hides_classes_is_told(cifar10, tmp_path):
     settings = DataSettings(name="cifar10", limit_train=20, limit_test=3)
-    with pytest.warns(DataWarning, match="3 images cannot show all of 10 classes"):
+    with pytest.warns(DataWarning, match="3 images are too few to show all of 10"):
         data = load_data(settings, tmp_path)
     assert (len(data.train), len(data.test)) == (20, 3)
 

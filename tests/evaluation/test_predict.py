@@ -126,7 +126,7 @@ def test_every_kind_of_model_is_explained(name, tmp_path):
         chances = model(x[None]).softmax(1)[0]
     assert [p for _, p in found.classes] == pytest.approx(chances.sort(descending=True).values)
     assert found.words()[0].startswith(f"Taken for {found.classes[0][0]} (")
-    assert bool(found.settling) == bool(found.falls) == (name != "resnet_digits")
+    assert bool(found.settling) == bool(found.traces) == (name != "resnet_digits")
     if found.settling:
         last = found.settling[max(found.settling)]
         assert last == pytest.approx([p for _, p in found.classes], abs=0.02)

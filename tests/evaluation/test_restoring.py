@@ -216,6 +216,16 @@ def test_files_are_restored_and_nothing_is_overwritten(model, tmp_path):
     answer = found[first]
     assert isinstance(answer, RestoredFile)
     assert 15 < 255 * answer.noise < 35
+    assert "the one minimiser, off by at most" in str(answer)
+    dot = write(tmp_path / "dot.png", torch.zeros(1, 1, 1))
+    pair = dict(restore_files(model, [dot, first], Degradation(), output=tmp_path / "two"))
+    assert isinstance(pair[dot], DataError)  # and the other one is restored all the same
+    assert isinstance(pair[first], RestoredFile)
+    odd = {"of 255": Degradation(noise=9999), "Enlarged": Degradation(noise=1, enlarge=1000)}
+    for words, degradation in odd.items():
+        with pytest.raises(OptionError, match=words):
+            list(restore_files(model, [first], degradation, output=tmp_path / "odd"))
+    assert not (tmp_path / "odd").exists()
     with pytest.raises(OptionError, match="exists already"):
         list(restore_files(model, [first], Degradation(), output=output))
     again = list(restore_files(model, [first], Degradation(noise=10), output=output, force=True))

@@ -9,7 +9,7 @@ from PIL import Image
 from torch.nn import functional
 
 import opteq
-from narrow import known
+from narrow import known, tensor
 from opteq.errors import NotConvergedWarning, OptionError, ShapeError
 from opteq.evaluation.predict import Prediction, read_for
 from opteq.gradient import Unrolled
@@ -142,14 +142,14 @@ def test_gradients_equal_finite_differences(potential):
     loss = (model(x) * cost).sum()
     parameters = dict(model.named_parameters())
     found = torch.autograd.grad(loss, [x, *parameters.values()])
-    for tensor, gradient in zip([x, *parameters.values()], found, strict=True):
-        way, size = torch.randn_like(tensor), 1e-5
+    for leaf, gradient in zip([x, *parameters.values()], found, strict=True):
+        way, size = torch.randn_like(leaf), 1e-5
         ends = []
         for sign in (1, -1):
             with torch.no_grad():
-                tensor += sign * size * way
+                leaf += sign * size * way
                 ends.append(float((model(x) * cost).sum()))
-                tensor -= sign * size * way
+                leaf -= sign * size * way
         slope = (ends[0] - ends[1]) / (2 * size)
         assert slope == pytest.approx(float((gradient * way).sum()), rel=1e-3, abs=1e-6)
 
@@ -255,3 +255,43 @@ def test_bad_shapes_are_refused():
 def test_a_head_has_rows_of_length_one():
     head = UnitRows(8, 3)
     torch.testing.assert_close(head.matrix().norm(dim=1), torch.ones(3))
+
+
+def test_a_temperature_makes_answers_sure_and_leaves_radii_as_they_are():
+    torch.manual_seed(0)
+    plain = stack(channels=(4,), depth=(1,), side=SIDE, first=1, in_channels=1).eval()
+    torch.manual_seed(0)
+    cold = stack(
+        channels=(4,), depth=(1,), side=SIDE, first=1, in_channels=1, temperature=0.1
+    ).eval()
+    for model in (plain, cold):
+        torch.nn.init.normal_(model.head.bias, generator=torch.Generator().manual_seed(1))
+    x = torch.rand(5, 1, SIDE, SIDE)
+    with torch.no_grad():
+        torch.testing.assert_close(cold(x), 10 * plain(x))
+        assert float(cold(x).softmax(1).amax(1).min()) > float(plain(x).softmax(1).amax(1).max())
+    torch.testing.assert_close(
+        known(predicted_radius(cold, x)), known(predicted_radius(plain, x)), rtol=1e-3, atol=1e-5
+    )
+    with pytest.raises(OptionError, match="temperature"):
+        UnitRows(8, 3, temperature=0.0)
+
+
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+def test_solves_start_at_the_injection_and_fixed_steps_do_not(monkeypatch):
+    """A bound for a number of steps is for steps from zero."""
+    starts = []
+    solve = opteq.Equilibrium.solve
+
+    def watched(self, u, z0=None, **more):
+        starts.append(z0)
+        return solve(self, u, z0, **more)
+
+    monkeypatch.setattr(opteq.Equilibrium, "solve", watched)
+    u = torch.randn(3, 5)
+    solved, steps = reflection(Ramp()), reflection(Ramp(), gradient=Unrolled(steps=2))
+    near, _ = solved(u), steps(u)
+    torch.testing.assert_close(starts[0], u)
+    assert starts[1] is None
+    again = 2 * tensor(solve(solved.layer, u).state) - u
+    torch.testing.assert_close(near, again, rtol=1e-3, atol=1e-4)

@@ -1,5 +1,6 @@
 """norm() is never below the true norm, and not far above it."""
 
+import copy
 import importlib.util
 import math
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 
 from catalogue import OPERATORS
 from narrow import known
-from opteq.operators import Conv2d, Dense, dense_matrix, spectral
+from opteq.operators import Conv2d, Dense, ParallelBeam, dense_matrix, spectral
 from opteq.operators.fourier import ConvolutionGeometry, symbol
 from opteq.operators.spectral import convolution_norm
 from opteq.problem import law_checks
@@ -214,3 +215,11 @@ def test_a_kernel_that_cancels_itself_on_a_small_torus_keeps_finite_weights():
     weight.sum().backward()
     assert weight.isfinite().all()
     assert known(operator.raw.grad).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_beams_rounded_to_half_precision_keep_their_bound(dtype):
+    for side, angles in ((5, 7), (8, 12), (6, 3)):
+        beam = ParallelBeam(side, torch.linspace(0, 170, angles)).to(dtype)
+        matrix = dense_matrix(copy.deepcopy(beam).double(), (1, side, side))
+        assert beam.norm() >= float(torch.linalg.matrix_norm(matrix, 2))

@@ -98,6 +98,7 @@ def test_every_id_is_there():
         "certificates",
         "tradeoff",
         "proximal",
+        "proximal-depth",
     ]
     assert list(TITLES) == [*PAPERS, *(f"ours-{name}" for name in ours)]
     assert set(EXPERIMENTS) == set(TITLES)
@@ -109,7 +110,7 @@ EVERY = [(name, scale) for name in TITLES for scale in SCALES if experiment(name
 # Those whose runs no other experiment has.
 ALONE = {
     *("opteq-t8", "opteq-t9", "opteq-t10", "geq-t3", "kerdeq-t3"),
-    *("ours-acting", "ours-deblurring", "ours-long-range", "ours-proximal"),
+    *("ours-acting", "ours-deblurring", "ours-long-range"),
     *("ours-reconstruction", "ours-seeds", "ours-tradeoff"),
 }
 # Our own model for Cityscapes.
@@ -213,6 +214,20 @@ def test_what_is_done_is_not_done_again(shared):
     assert [line.split("] ")[1] for line in said] == ["measuring"]
     assert label in said[0]
     assert third.table == first.table
+
+
+def test_rows_can_be_selected(shared):
+    """Beside the page of all rows, which stays; claims about rows that are missing are left out."""
+    plan = quick_plan("mopteq-t3", shared, rows=("mopteq", "*heritage"))
+    found, _ = go("mopteq-t3", plan)
+    titles = [line[0] for line in found.table.rows]
+    assert titles == ["MOptEq", "without heritage"]
+    assert "without diversity" in found.left_out
+    assert found.page.name == "mopteq-t3-mopteq-heritage.md"
+    assert 0 < len(found.verdicts) < len(experiment("mopteq-t3").claims)
+    assert OPEN not in {verdict.word for _, verdict in found.verdicts}
+    with pytest.raises(OptionError, match=r"mopteq-t3 has no row like 'geq'"):
+        recipes_of(experiment("mopteq-t3"), quick_plan("mopteq-t3", shared, rows=("geq",)))
 
 
 def test_runs_that_differ_lie_apart(tmp_path):

@@ -1,5 +1,7 @@
 """Feature regularizers: values, gradients, proxes, and their place inside a map."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -165,3 +167,11 @@ def test_cosines_tend_to_the_gaussian_kernel_at_a_cost_linear_in_positions():
     torch.testing.assert_close(few.value(z[..., :2, :2]), HSIC(width=0.7).value(z[..., :2, :2]))
     with pytest.raises(OptionError, match="1 or more"):
         HSIC(frequencies=0)
+
+
+@pytest.mark.parametrize("form", ["gradient", "prox"])
+def test_a_weight_made_negative_by_hand_has_no_constant(form):
+    inside = InsideMap(SquaredNorm(), form=form)
+    assert inside.lipschitz() <= 1
+    inside.weight = -3.0
+    assert inside.lipschitz() == math.inf

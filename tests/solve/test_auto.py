@@ -53,12 +53,20 @@ def test_auto_does_not_promise_what_no_solver_can():
         opteq.Equilibrium(problem(1.2, Linear), solver="auto")
 
 
+def large(norm: float) -> Dense:
+    """Weights that are as large as they may be."""
+    W = Dense(12, 20, norm_bound=norm)
+    W.raw.data.mul_(100)
+    return W
+
+
 @pytest.mark.parametrize(
     ("similarity", "kind"),
     [
         (lambda: Measurement() + Ridge(Dense(12, 20, norm_bound=1.0), Welsch(2.0, 1.0)), "memory"),
         (lambda: Measurement(Dense(12, 8, norm_bound=3.0)), "conjugate"),
-        (lambda: Measurement() + Ridge(Dense(12, 20, norm_bound=4.0), Ramp()), "newton"),
+        (lambda: Measurement() + Ridge(large(4.0), Ramp()), "accelerated"),
+        (lambda: Measurement() + Ridge(large(20.0), Ramp()), "newton"),
     ],
 )
 def test_problems_without_a_penalty_are_solved_as_such(similarity, kind):

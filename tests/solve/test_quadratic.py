@@ -12,7 +12,7 @@ from opteq.operators import Conv2d, Dense, Mask
 from opteq.penalties import Free, NonNegative
 from opteq.potentials import Quadratic
 from opteq.problem import Problem
-from opteq.solve import ConjugateGradients
+from opteq.solve import ConjugateGradients, MemoryGradient
 
 
 def layer_of(similarity, penalty=None, **options):
@@ -127,6 +127,20 @@ def test_the_residual_that_is_reported_is_the_true_one():
     size = problem.map(tensor(solution.state), u).flatten(1).norm(dim=1)
     true = gap / size
     assert bool((true[solution.converged] <= 1.01e-5).all())
+
+
+@pytest.mark.parametrize("solver", [ConjugateGradients, MemoryGradient])
+def test_an_absolute_tolerance_is_of_the_true_gap_too(solver):
+    torch.manual_seed(0)
+    turns = [torch.linalg.qr(torch.randn(60, 60, dtype=torch.float64))[0] for _ in range(2)]
+    W = (turns[0] * torch.logspace(-1, 2, 60, dtype=torch.float64) @ turns[1]).float()
+    similarity = Measurement() + Ridge(Dense.from_weight(W), Quadratic())
+    problem = Problem(penalty=Free(), similarity=similarity)
+    settings = solver(tol=0.0, atol=1e-3, max_steps=2000, on_failure="ignore")
+    u = torch.randn(20, 60)
+    solution = opteq.Equilibrium(problem, solver=settings, allow_uncertified=True).solve(u)
+    gap = problem.stationarity(tensor(solution.state), u)
+    assert bool((gap[solution.converged] <= 2e-3).all())  # up to float32
 
 
 def test_a_bad_sample_does_not_touch_its_neighbours():

@@ -272,11 +272,11 @@ def test_code_of_others_is_not_run(tmp_path, monkeypatch):
     model.origin = {"name": f"{trap}:build", "options": {}}
     opteq.save(model, tmp_path / "saved")
     monkeypatch.setattr(hub, "snapshot_download", lambda *a, **b: str(tmp_path / "saved"))
-    with pytest.raises(RunError, match="somebody's own"):
+    with pytest.raises(RunError, match="a model of its own"):
         opteq.load("hf:somebody/trap")
     # Nor behind a checkpoint that is as it should be.
     (tmp_path / "saved" / "best.safetensors").rename(tmp_path / "saved" / "last.safetensors")
     opteq.save(opteq.create_model("geq_digits", pretrained=True), tmp_path / "saved")
-    with pytest.raises(RunError, match="somebody's own"):
+    with pytest.raises(RunError, match="a model of its own"):
         opteq.load("hf:somebody/trap", "last")
     assert not (tmp_path / "sprung").exists()

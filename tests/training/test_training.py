@@ -25,7 +25,7 @@ from opteq.operators import WeightedOperator
 from opteq.report.run_page import write_report
 from opteq.theory import certificate
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint
-from opteq.training.folder import RunFolder, latest_run, locked, make_folder
+from opteq.training.folder import RunFolder, latest_run, locked, make_run_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
 from opteq.training.recipe_files import load_recipe
@@ -240,8 +240,8 @@ def test_nothing_is_written_when_the_model_does_not_fit(tmp_path):
 
 def test_runs_are_found_by_name(tmp_path):
     first, _ = run(tmp_path, name="a")
-    assert make_folder(tmp_path / "a", numbered=True) == tmp_path / "a-2"
-    assert make_folder(tmp_path / "a", numbered=True) == tmp_path / "a-3"
+    assert make_run_folder(tmp_path / "a", numbered=True) == tmp_path / "a-2"
+    assert make_run_folder(tmp_path / "a", numbered=True) == tmp_path / "a-3"
     run(tmp_path, name="a_beyond")  # another recipe, and newer
     assert latest_run(tmp_path, "a") == first.path
     with pytest.raises(RunError, match="no run of b"):
@@ -403,8 +403,8 @@ def test_a_damaged_best_does_not_block_a_resume(tmp_path):
 def test_of_processes_that_want_one_name_each_gets_its_own(tmp_path):
     """Two at once; and the folder of a running run is locked."""
     code = (
-        "import sys; from pathlib import Path; from opteq.training.folder import make_folder\n"
-        "sys.stdin.readline(); print(make_folder(Path(sys.argv[1]), numbered=True).name)"
+        "import sys; from pathlib import Path; from opteq.training.folder import make_run_folder\n"
+        "sys.stdin.readline(); print(make_run_folder(Path(sys.argv[1]), numbered=True).name)"
     )
     processes = [
         subprocess.Popen(

@@ -72,7 +72,7 @@ def _every_command(
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Errors with their whole traceback.")
+        bool, typer.Option("--verbose", "-v", help="Show full tracebacks of errors.")
     ] = False,
 ) -> None:
     global _verbose
@@ -97,6 +97,10 @@ def main() -> None:
         # The reader of a pipe has seen enough.
         sys.stderr.close()
         raise SystemExit(0) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}. Check the path and its permissions.")
     except MemoryError:
         _fail("There is not enough memory. Lower train.batch_size or data.image_size.")
 

@@ -11,7 +11,7 @@ from opteq.cli.console import new_console, progress_in_words
 
 
 def bench(
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids; all if none is named.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Benchmark ids. (default: all)")] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Show the ids and stop.")] = False,
     seconds: Annotated[
         float, typer.Option(help="Time to spend on each setting, but at least five rounds.", min=0)

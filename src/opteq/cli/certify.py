@@ -22,8 +22,8 @@ def certify(
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What is proved about a trained model, and its certified accuracy beside that under attack:
-    the truth lies between.
+    """What is proved about a trained model, its certified accuracy, and its accuracy under attack;
+    the truth lies between the two.
 
     opteq certify runs/geq_digits --radius 0.25 --limit 100
     """

@@ -52,7 +52,7 @@ def _data(data_dir: Path | None) -> None:
     folder = data_folder(data_dir)
     typer.echo(f"data in {folder}:")
     for name, found in NAMED.items():
-        if name in ("folder", "pairs", "fake"):
+        if name in ("folder", "pairs", "photos", "given", "fake"):
             continue
         places = [folder / found.home, DEBIAN.get(name, folder / found.home)]
         here = not found.home or any(place.exists() for place in places)

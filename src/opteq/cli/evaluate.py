@@ -34,7 +34,11 @@ def evaluate(
     ] = False,
     noise: Annotated[
         float | None,
-        typer.Option(help="For models that restore images: noise, of 255.", min=0, max=255),
+        typer.Option(
+            help="For models that restore images: standard deviation of the added noise, of 255.",
+            min=0,
+            max=255,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

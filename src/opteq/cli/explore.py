@@ -14,7 +14,7 @@ def explore(
     run: Run,
     other: Annotated[Path | None, typer.Argument(help="A second run, shown beside it.")] = None,
     host: Annotated[
-        str, typer.Option(help="Who may open the page: 127.0.0.1 is this machine alone.")
+        str, typer.Option(help="The address to listen on; 127.0.0.1 lets in this machine only.")
     ] = "127.0.0.1",
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="(default: the first that is free)")

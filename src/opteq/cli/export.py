@@ -23,7 +23,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a trained model down for where there is no opteq: a fixed number of steps, weights as
+    """Export a trained model so that it runs without opteq: a fixed number of steps, weights as
     numbers, class names inside. How far that is from the equilibrium is measured on test images and
     kept in the file.
 

@@ -28,15 +28,17 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="A table for spreadsheets.")] = False,
     explained: Annotated[
-        bool, typer.Option("--explain", help="Also a picture that says why, for each image.")
+        bool, typer.Option("--explain", help="Also save a picture that explains each prediction.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(help="The folder for pictures: explanations, masks. (default: explained)"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder in use.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into --output even if it is not empty.")
+    ] = False,
 ) -> None:
-    """Classify your own images with a trained model; one that segments writes masks.
+    """Classify your own images with a trained model; segmentation models write masks.
 
     opteq predict runs/photos holiday/ --csv > holiday.csv
 
@@ -50,8 +52,11 @@ def predict(
         raise OptionError("--json and --csv contradict each other.", "Give one of them.")
     paths = find_images(images)
     folder = output or (Path("explained") if explained else None)
-    if folder is not None and not force and folder.exists() and any(folder.iterdir()):
-        raise OptionError(f"{folder} is not empty.", "Give another --output, or --force.")
+    if folder is not None and folder.exists():
+        if not folder.is_dir():
+            raise OptionError(f"{folder} is a file.", "Give a folder as --output.")
+        if not force and any(folder.iterdir()):
+            raise OptionError(f"{folder} is not empty.", "Give another --output, or --force.")
     model = load(run)
     answers = each_prediction(model, paths, top=top, batch=batch)
     if folder is not None:
@@ -64,10 +69,14 @@ def _saved(answers: Answers, model: Any, stems: dict[Path, Path], explained: boo
     from opteq.errors import DataError
     from opteq.workflow.predict import save_answers
 
+    written = 0
     for path, answer in answers:
         if not isinstance(answer, DataError):
-            save_answers(model, path, answer, stems[path], explained=explained)
+            saved = save_answers(model, path, answer, stems[path], explained=explained)
+            written += len(saved)
         yield path, answer
+    if not written and not explained:
+        typer.echo("No picture was written: this model makes some with --explain.", err=True)
 
 
 def _counted(answers: Answers, total: int) -> Iterator[Any]:
@@ -94,7 +103,8 @@ def _print(answers: Answers, as_json: bool, as_csv: bool) -> bool:
     for path, answer in answers:
         if isinstance(answer, DataError):
             good = False
-            typer.echo(f"{path}: {answer.problem}", err=True)
+            named = answer.problem.startswith(str(path))
+            typer.echo(answer.problem if named else f"{path}: {answer.problem}", err=True)
             if as_json:
                 typer.echo(json.dumps({"file": str(path), "error": answer.problem}))
             continue

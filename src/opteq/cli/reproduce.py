@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,14 +37,18 @@ def reproduce(
     limit: Annotated[
         int | None, typer.Option(help="Measure at most this many test images.", min=1)
     ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="Run only rows whose title matches: 'GEQ*'. May be repeated."),
+    ] = None,
     output: Annotated[
         Path, typer.Option(help="A folder for the runs, tables and pictures.")
     ] = Path("runs/reproduce"),
     overrides: Overrides = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Tables and figures of the papers, theirs beside ours. Results already in the output folder
-    are reused, so a stopped command continues when it is given again.
+    """Reproduce tables and figures of the papers, with the published figures beside ours. Results
+    already in the output folder are reused, so a stopped command continues when you run it again.
 
     opteq reproduce kerdeq-t3 --seeds 2
     """
@@ -75,12 +80,13 @@ def reproduce(
         "limit": limit,
         "overrides": overrides or (),
         "rehearse": rehearse,
+        "rows": rows or (),
     }
     every = [(name, at) for name in TITLES for at in SCALES if experiment(name).at(at)]
     chosen = [(name, scale) for name in ids] if ids else every
     for name, at in chosen:
         planned(name, scale=at, **settings)
     for name, at in chosen:
-        found = run(name, scale=at, **settings, command=" ".join(["opteq", *sys.argv[1:]]))
+        found = run(name, scale=at, **settings, command=shlex.join(["opteq", *sys.argv[1:]]))
         console.print(f"\n{found}")
         console.print(f"\npage, table and pictures: {found.report}, {found.page.name}")

@@ -34,12 +34,10 @@ def restore(
     super_: Annotated[
         int | None, typer.Option("--super", help="Enlarge by this factor.", min=2)
     ] = None,
-    strength: Annotated[
-        float | None, typer.Option(help="How much the prior counts.", min=0)
-    ] = None,
+    strength: Annotated[float | None, typer.Option(help="The weight of the prior.", min=0)] = None,
     tile: Annotated[
         int,
-        typer.Option(help="Restore larger images in parts of this side.", min=64),
+        typer.Option(help="Restore larger images in tiles of this many pixels a side.", min=64),
     ] = 768,
     output: Annotated[Path, typer.Option(help="Where restored images are written.")] = Path(
         "restored"

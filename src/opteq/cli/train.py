@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -41,10 +42,10 @@ def train(
         typer.Option(help="How many epochs; with --resume, to train a run longer.", min=1),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="How long to train: as many epochs as fit.")
+        float | None, typer.Option(help="Train for about this long, as many epochs as fit.")
     ] = None,
     init_from: Annotated[
-        Path | None, typer.Option(help="A run whose weights to start from.")
+        Path | None, typer.Option(help="Start from the weights of this run.")
     ] = None,
     data_dir: DataDir = None,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, gpu, cuda or mps.")] = "auto",
@@ -64,10 +65,12 @@ def train(
     opteq train photos --path my_photos --minutes 5
     """
     from opteq.errors import OptionError
+    from opteq.options import one_of
 
     # Mistakes are reported before anything heavy is imported.
-    if devices != "auto" and not devices.isdecimal():
-        raise OptionError(f"--devices {devices!r} is not a number.", "Give a number, or auto.")
+    if devices != "auto" and (not devices.isdecimal() or int(devices) < 1):
+        raise OptionError(f"--devices {devices!r} is not a number above 0.", "Give one, or auto.")
+    one_of("accelerator", accelerator, ("auto", "cpu", "gpu", "cuda", "mps"))
     if resume and force:
         raise OptionError("--resume and --force contradict each other.", "Give one of them.")
     if force and run_dir is None:
@@ -76,7 +79,8 @@ def train(
 
     settings = None
     if path is not None:
-        overrides = [*(overrides or []), f"data.path={path.absolute()}"]
+        quoted = json.dumps(str(path.absolute()), ensure_ascii=False)
+        overrides = [*(overrides or []), f"data.path={quoted}"]
     if recipe is not None or overrides or not resume:
         settings = load_recipe(recipe or "geq_digits", overrides or [])
     if resume and overrides:

@@ -107,6 +107,12 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
         raise OptionError(
             "Only cifar100 and digits have super-classes.", "Use data.split=standard."
         )
+    if settings.path is not None and settings.name in NAMED and not _has_path(settings.name):
+        raise OptionError(
+            f"{settings.name} is not read from data.path.",
+            "For your own images: opteq train photos --path DIR. Where data sets are is a matter "
+            "of --data-dir.",
+        )
     data = found.load(settings, data_folder(Path(data_dir) if data_dir else None))
     _warn_if_incomplete(data, settings, found.complete)
     if settings.split == "five_known":
@@ -120,6 +126,10 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
     )
 
 
+def _has_path(name: str) -> bool:
+    return name in ("folder", "pairs", "bsd", "photos", GIVEN) or name in _REGISTERED
+
+
 def _warn_if_incomplete(
     data: Data, settings: DataSettings, complete: tuple[int, int] | None
 ) -> None:
@@ -129,8 +139,9 @@ def _warn_if_incomplete(
     found = len(data.train), len(data.test)
     if found != complete:
         warnings.warn(
-            f"{data.name} has {found[0]:,} training and {found[1]:,} test images here; in full, it "
-            f"has {complete[0]:,} and {complete[1]:,}. Unpack it again unless this is intended.",
+            f"{data.name} has {found[0]:,} training and {found[1]:,} test images here; the "
+            f"complete data set has {complete[0]:,} and {complete[1]:,}. Unpack it again unless "
+            "this is intended.",
             DataWarning,
             stacklevel=3,
         )

@@ -176,14 +176,18 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
     except DataError:
         raise
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(
+                f"{path} cannot be read ({error.strerror}).", "Check the path.", path=path
+            ) from None
         raise DataError(
             f"{path} is not an image that can be decoded ({_first_line(error)}).",
-            "Replace or remove it, or set data.undecodable=skip to continue without such files.",
+            "Replace or remove it; training goes on without such files with data.undecodable=skip.",
             path=path,
         ) from None
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"{path} is too large to decode ({_first_line(error)}).", "Remove it.", path=path
+            f"{path} is too large to decode ({_first_line(error)}).", "Make it smaller.", path=path
         ) from None
 
 

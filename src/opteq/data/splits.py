@@ -95,7 +95,7 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
     chosen = order[turn[order].argsort(stable=True)[:count]]
     if count < len(classes):
         warnings.warn(
-            f"A sample of {count} images cannot show all of {len(classes)} classes.",
+            f"{count} images are too few to show all of {len(classes)} classes.",
             DataWarning,
             stacklevel=2,
         )

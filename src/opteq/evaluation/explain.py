@@ -17,17 +17,11 @@ from opteq.gradient import Unrolled
 from opteq.layer import equilibria
 from opteq.models.network import Classifier, Network
 from opteq.models.resnet import ResNet
+from opteq.models.restorer import Restorer
+from opteq.solve.solution import SampleTrace
 
 # After how many plain steps the probabilities are looked at.
 _STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25)
-
-
-@dataclass(frozen=True)
-class Fall:
-    """The steps of one equilibrium."""
-
-    residual: np.ndarray
-    objective: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,8 @@ class Explanation:
     settling: dict[int, list[float]]
     """Probabilities after so many plain steps, in the order of `classes`; empty for models that
     solve nothing."""
-    falls: list[Fall]
+    traces: list[SampleTrace]
+    """The steps of each equilibrium."""
     steps: int
     converged: bool
     radius: float | None = None
@@ -56,7 +51,7 @@ class Explanation:
         found = [f"Taken for {first} ({100 * chance:.1f}%)."]
         if others:
             found.append(f"Second choice: {others[0][0]} ({100 * others[0][1]:.1f}%).")
-        if self.falls:
+        if self.traces:
             ending = "" if self.converged else ", and NOT CONVERGED"
             found.append(f"Solved in {self.steps} evaluations of the map{ending}.")
         if self.settling:
@@ -85,6 +80,8 @@ def explain(model: Network, x: Tensor, *, radius: float | None = None) -> Explan
 
 
 def _explain(model: Network, x: Tensor, radius: float | None) -> Explanation:
+    if isinstance(model, Restorer):
+        raise OptionError("This model restores images and predicts no class.", "Use opteq restore.")
     with torch.no_grad(), record_steps(model):
         output = model.run(x)
     if output.logits.ndim != 2:
@@ -102,11 +99,7 @@ def _explain(model: Network, x: Tensor, radius: float | None) -> Explanation:
         _maps(model, x),
         _rival(model, x, order),
         _settling(model, x, order),
-        [
-            _fall(s.trace.residual, s.trace.objective)
-            for s in output.solutions
-            if s.trace is not None
-        ],
+        [s.trace.of(0) for s in output.solutions if s.trace is not None],
         max((int(s.steps.max()) for s in output.solutions), default=0),
         all(bool(s.converged.all()) for s in output.solutions),
         radius,
@@ -141,10 +134,3 @@ def _settling(model: Network, x: Tensor, order: Tensor) -> dict[int, list[float]
         with use_gradient(model, Unrolled(steps=steps)):
             found[steps] = model(x).softmax(1)[0][order].tolist()
     return found
-
-
-def _fall(residual: Tensor, objective: Tensor | None) -> Fall:
-    values = residual[:, 0].double().cpu().numpy()
-    known = ~np.isnan(values)
-    energy = None if objective is None else objective[:, 0].double().cpu().numpy()[known]
-    return Fall(values[known], energy)

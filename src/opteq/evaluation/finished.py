@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 
 
 class FinishedFigures:
@@ -27,7 +27,7 @@ class FinishedFigures:
         """The known figure, or one computed now."""
         if name not in self.figures:
             self.figures[name] = compute()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             text = json.dumps({"key": self.key, "figures": self.figures})
             write_atomically(self.path, text.encode())
         return self.figures[name]

@@ -144,7 +144,10 @@ def estimated_noise(y: Tensor) -> Tensor:
     differences (Donoho & Johnstone 1994); an image with fine texture looks noisier than it is."""
     fine = _diagonal(y).flatten(1)
     if not fine.shape[1]:
-        raise ShapeError("The image has no 2x2 pixels.", "Give the noise.")
+        raise DataError(
+            "The image is smaller than 2x2 pixels, so its noise cannot be estimated.",
+            "Say how much noise there is: --noise, or noise=.",
+        )
     return fine.abs().median(1).values / 0.6745
 
 

@@ -74,7 +74,9 @@ class Ridge(Similarity):
                 "Give an even potential, or group=1.",
             )
         if bias is not None and (not isinstance(bias, Tensor) or bias.ndim != 1):
-            raise OptionError("The bias is no tensor of one axis.", "Give one number per channel.")
+            raise OptionError(
+                "The bias is not a tensor with one axis.", "Give one number per channel."
+            )
         if isinstance(bias, nn.Parameter):
             self.bias = bias
         else:
@@ -347,7 +349,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 fast = None
                 reason = (str(error).splitlines() or [""])[0][:120]
                 warnings.warn(
-                    f"The prior could not be compiled ({reason}); it is slower without.",
+                    f"The prior could not be compiled ({reason}); it runs more slowly without.",
                     CompileWarning,
                     stacklevel=2,
                 )

@@ -42,7 +42,7 @@ class FixedSteps(nn.Module):
             z = step(z, k)[1]
         return z
 
-    def solve(self, u: Tensor) -> Reached:
+    def solve(self, u: Tensor, z0: None = None) -> Reached:
         """`forward`, as layers are asked by models."""
         return Reached(self(u))
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 from opteq.errors import OptionError, ShapeError
 from opteq.layer import Equilibrium
 from opteq.operators import Conv2d, freeze
-from opteq.options import whole
+from opteq.options import positive, whole
 from opteq.solve import Solution
 
 # Weights between rows are within e to the power of this, so that no ratio overflows.
@@ -91,8 +91,22 @@ class Reflection(nn.Module):
 
     def run(self, u: Tensor) -> tuple[Tensor, Solution]:
         """The reflection, and how its equilibrium was reached."""
-        solution = self.layer.solve(u)
-        return 2 * cast(Tensor, solution.state) - u, solution
+        solution = self.layer.solve(u, self._start(u))
+        z = cast(Tensor, solution.state)
+        if z.shape != u.shape:
+            raise ShapeError(
+                f"The equilibrium has shape {tuple(z.shape)}, its injection {tuple(u.shape)}.",
+                "Reflect layers whose state is like their injection.",
+            )
+        return 2 * z - u, solution
+
+    def _start(self, u: Tensor) -> Tensor | None:
+        """Solves start at u, which a proximal operator moves little. A fixed number of steps starts
+        where its map says: what is proved of it rests on that."""
+        layer = self.layer
+        if not isinstance(layer, Equilibrium) or layer.gradient.is_forward_pass:
+            return None
+        return u.detach() if layer.warm_start is None else None
 
     def forward(self, u: Tensor) -> Tensor:
         return self.run(u)[0]
@@ -184,16 +198,23 @@ class CayleyConvolution(nn.Module):
 
 
 class UnitRows(nn.Module):
-    """Logits by a matrix whose rows have length 1, and a bias: no logit moves by more than the
-    features do, and the difference of two by |a_i - a_j| times as much."""
+    """Logits by a matrix whose rows a_i have length 1, and a bias, divided by a `temperature`: no
+    logit moves by more than 1 / temperature times as much as the features do, and the difference of
+    two by |a_i - a_j| / temperature.
 
-    def __init__(self, features: int, classes: int) -> None:
+    Rows that cannot grow would leave all classes about as likely. The temperature says how large a
+    lead makes a class sure; radii do not depend on it.
+    """
+
+    def __init__(self, features: int, classes: int, *, temperature: float = 1.0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(classes, features) / features**0.5)
         self.bias = nn.Parameter(torch.zeros(classes))
+        self.temperature = positive("temperature", temperature)
 
     def matrix(self) -> Tensor:
-        return functional.normalize(self.weight, dim=1)
+        """What logits are the product with, besides their bias."""
+        return functional.normalize(self.weight, dim=1) / self.temperature
 
     def forward(self, features: Tensor) -> Tensor:
         flat = features.flatten(1)
@@ -202,7 +223,7 @@ class UnitRows(nn.Module):
                 f"The head takes {self.weight.shape[1]} features, got {flat.shape[1]}.",
                 "Build the model with the side of its images: side=...",
             )
-        return functional.linear(flat, self.matrix(), self.bias)
+        return functional.linear(flat, self.matrix(), self.bias / self.temperature)
 
 
 def _divided(x: Tensor, factor: int) -> Tensor:

@@ -31,10 +31,12 @@ from opteq.options import one_of, positive, whole
 from opteq.penalties import Free
 from opteq.potentials import Huber, Potential, Ramp, SoftRamp, Spline
 from opteq.problem import Problem
-from opteq.solve import Nesterov, Solver
+from opteq.solve import ForwardBackward, Nesterov, Solver
 
 LayerKind = Literal["proximal", "convex_potential", "almost_orthogonal", "sdp", "cayley"]
 PotentialKind = Literal["ramp", "soft_ramp", "huber", "spline"]
+# Above this |W| the memory of accelerated forward-backward steps is too short.
+_STIFF = 10.0
 
 
 class Stack(Network):
@@ -71,6 +73,7 @@ def stack(
     potential: PotentialKind = "ramp",
     gain: float = 10.0,
     start: float = 0.7,
+    temperature: float = 1.0,
     in_channels: int = 3,
     classes: int = 10,
     solver: Solver | None = None,
@@ -84,7 +87,8 @@ def stack(
     `layer` "proximal" reflects at the proximal operator of sum psi(Wz + b), with `hidden` rows in W
     for each place (by default as many as channels). |W| is `start` at first and at most `gain`: the
     larger, the harder to solve, but the certificate does not depend on it. The others are the
-    layers of the literature with as many parameters.
+    layers of the literature with as many parameters. `temperature` is that of the head; see
+    `UnitRows`.
     """
     one_of("layer", layer, get_args(LayerKind))
     if len(channels) != len(depth) or not channels:
@@ -92,8 +96,12 @@ def stack(
             f"{len(channels)} widths for {len(depth)} depths.", "Give one for each stage."
         )
     whole("side", side, least=1)
-    gradient = Implicit(tol=1e-2, max_steps=20) if gradient is None else gradient
-    solver = gradient.solver_or(solver, Nesterov(tol=1e-3, max_steps=200))
+    # Batches are noisier than a gradient of this tolerance.
+    gradient = Implicit(tol=0.1, max_steps=20) if gradient is None else gradient
+    own: Solver = ForwardBackward(tol=1e-3, max_steps=200)
+    if gain > _STIFF:
+        own = Nesterov(tol=1e-3, max_steps=200)
+    solver = gradient.solver_or(solver, own)
 
     def made(width: int) -> list[nn.Module]:
         inner = width if hidden is None else hidden
@@ -125,7 +133,7 @@ def stack(
         for _ in range(whole("depth", count, least=1)):
             layers += made(width)
         now, fold = width, 2
-    return Stack(layers, UnitRows(now * side**2, classes))
+    return Stack(layers, UnitRows(now * side**2, classes, temperature=temperature))
 
 
 def _operator(channels: int, hidden: int, gain: float, start: float) -> Conv2d:

@@ -198,7 +198,9 @@ class ParallelBeam(LinearOperator):
         super().__init__()
         self.side = whole("side", side, least=1)
         if not isinstance(angles, Tensor) or angles.ndim != 1 or not len(angles):
-            raise ShapeError("The angles are no tensor of one axis.", "Give degrees, one per view.")
+            raise ShapeError(
+                "The angles are not a tensor with one axis.", "Give degrees, one per view."
+            )
         if not bool(angles.isfinite().all()):
             raise OptionError("An angle is not a finite number.", "Give degrees, one per view.")
         turn = torch.deg2rad(angles.double())[:, None]
@@ -259,7 +261,9 @@ class ParallelBeam(LinearOperator):
             )
 
     def norm(self) -> float:
-        return 1.0
+        # Shares may have been rounded to half precision: no entry of the matrix, none of which is
+        # negative, then grows by more than one rounding.
+        return 1 + max(0.0, torch.finfo(self.share.dtype).eps - torch.finfo(torch.float32).eps)
 
     def extra_repr(self) -> str:
         return f"side={self.side}, angles={self.place.shape[1]}"

@@ -43,4 +43,5 @@ TITLES = {
     "ours-certificates": "what is proved of each family, and certified against attacked accuracy",
     "ours-tradeoff": "accuracy against certified accuracy, GEQ and OptEq at equal size",
     "ours-proximal": "certified by design: proximal layers beside others that cannot stretch",
+    "ours-proximal-depth": "certified by design: 2, 4 and 8 proximal layers",
 }

@@ -10,7 +10,7 @@ from typing import Any
 from opteq.environment import environment
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.exhibits import Table
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.report.page import ACCENT, MUTED, SECOND, THIRD, logarithmic, new_figure, png
 
 _COLOURS = (ACCENT, SECOND, THIRD, MUTED, "#7d5ba6", "#b8c0c8")
@@ -25,7 +25,7 @@ def outcome_text(benchmark: Benchmark, outcome: Outcome) -> str:
 
 def write_outcome(benchmark: Benchmark, outcome: Outcome, output: Path) -> None:
     """ID.csv and ID.png."""
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     content = b"\n".join([_measurements(outcome).csv(), _findings(outcome.findings).csv()])
     write_atomically(output / f"{benchmark.id}.csv", content)
     figure = _curves(outcome) if outcome.curves else _bars(outcome)

@@ -10,16 +10,14 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from opteq.evaluation.explain import Explanation
 from opteq.report.page import (
-    ACCENT,
     COLOURS,
     INK,
     MUTED,
-    SECOND,
     as_written,
-    logarithmic,
     new_figure,
     write_png,
 )
+from opteq.report.traces import draw_traces
 
 _SHOWN = 5
 
@@ -37,7 +35,7 @@ def draw_explanation(found: Explanation, title: str) -> Any:
     _images(above, found)
     _classes(below[0], found)
     _settling(below[1], found)
-    _falls(below[2], below[3], found)
+    draw_traces(below[2], below[3], found.traces)
     below[4].axis("off")
     words = "\n\n".join(_folded(line) for line in found.words())
     below[4].text(0.0, 1.0, words, va="top", fontsize=8, color=INK)
@@ -58,7 +56,7 @@ def draw_course(found: Explanation) -> Any:
     _settling(axes[0, 0], found)
     if found.settling:
         axes[0, 0].legend(fontsize=7, frameon=False)
-    _falls(axes[0, 1], axes[0, 2], found)
+    draw_traces(axes[0, 1], axes[0, 2], found.traces)
     return figure
 
 
@@ -121,31 +119,6 @@ def _settling(axis: Any, found: Explanation) -> None:
     axis.set_title("probabilities settling", fontsize=8, loc="left")
     axis.tick_params(labelsize=7)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-
-
-def _falls(residual: Any, objective: Any, found: Explanation) -> None:
-    for axis, title in (
-        (residual, "relative residual"),
-        (objective, "objective above its minimum"),
-    ):
-        axis.set_title(title, fontsize=8, loc="left")
-        axis.tick_params(labelsize=7)
-        axis.set_xlabel("evaluations of the map", fontsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    for i, fall in enumerate(found.falls):
-        shade = 1 - 0.7 * i / max(1, len(found.falls))
-        steps = range(1, len(fall.residual) + 1)
-        residual.plot(steps, fall.residual, color=ACCENT, alpha=shade)
-        if fall.objective is not None and len(fall.objective):
-            height = fall.objective - fall.objective.min()
-            objective.plot(steps, np.where(height > 0, height, np.nan), color=SECOND, alpha=shade)
-    for axis in (residual, objective):
-        logarithmic(axis.yaxis)
-    if not found.falls:
-        residual.axis("off")
-    if all(fall.objective is None for fall in found.falls):
-        objective.axis("off")
-        objective.set_title("no objective in closed form" if found.falls else "", fontsize=8)
 
 
 def _short(name: str) -> str:

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from opteq.report.page import ACCENT, MUTED, SECOND, as_written, logarithmic, new_figure
 from opteq.report.samples import Sample
+from opteq.report.traces import draw_traces
 
 
 def learning_curves(records: list[dict[str, Any]]) -> Any:
@@ -111,22 +112,5 @@ def sample_figure(sample: Sample) -> Any:
         axis.grid(visible=False)
         for spine in axis.spines.values():
             spine.set_visible(False)
-    residual, objective = axes[0, -2:]
-    for i, trace in enumerate(sample.traces):
-        shade = 1 - 0.7 * i / max(1, len(sample.traces))
-        steps = range(1, len(trace.residual) + 1)
-        residual.plot(steps, trace.residual, color=ACCENT, alpha=shade)
-        if trace.objective is not None and len(trace.objective):
-            above = trace.objective - trace.objective.min()
-            objective.plot(steps, np.where(above > 0, above, np.nan), color=SECOND, alpha=shade)
-    residual.set_title("relative residual", fontsize=8)
-    objective.set_title("objective above its minimum", fontsize=8)
-    for axis in (residual, objective):
-        axis.set_xlabel("step", fontsize=8)
-        axis.tick_params(labelsize=7)
-        logarithmic(axis.yaxis)
-        _whole_numbers(axis)
-    if all(trace.objective is None for trace in sample.traces):
-        objective.axis("off")
-        objective.set_title("no hidden objective in closed form", fontsize=8)
+    draw_traces(axes[0, -2], axes[0, -1], sample.traces)
     return figure

@@ -11,7 +11,7 @@ import torch
 
 from opteq.data.dataset import Data
 from opteq.exhibits import Tile, Tiles
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.models.network import Network
 
 # How many test images the page of a run shows, and what pixels without a label look like there.
@@ -32,7 +32,7 @@ def write_mask(labels: np.ndarray, image: Path, stem: Path, classes: Sequence[st
     with Image.open(image) as opened:
         photograph = np.asarray(opened.convert("RGB"), dtype=np.float64)
     mixed = np.where((labels < 255)[..., None], (photograph + table[labels]) / 2, photograph / 2)
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(stem.parent)
     files = []
     for name, picture in (("mask", mask), ("overlay", Image.fromarray(mixed.astype(np.uint8)))):
         buffer = io.BytesIO()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,14 +67,17 @@ def svg(figure: Figure) -> Any:
 def png(figure: Figure, dpi: int = 140, title: str = "") -> bytes:
     """A figure as the content of a file."""
     buffer = io.BytesIO()
-    _arrange(figure)
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Title": title} if title else None)
+    with warnings.catch_warnings():
+        # Names of files and classes may have letters that the font lacks.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        _arrange(figure)
+        figure.savefig(buffer, format="png", dpi=dpi, metadata={"Title": title} if title else None)
     return buffer.getvalue()
 
 
 def write_png(figure: Figure, path: Path, title: str = "") -> None:
     """Write a figure into a file, whose folder is made if it is not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_atomically(path, png(figure, title=title))
 
 

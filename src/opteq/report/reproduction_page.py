@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from opteq.environment import environment
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine.reproduction import Reproduction
 from opteq.report.page import embedded, render
@@ -13,11 +13,12 @@ from opteq.report.pictures import write_picture
 
 
 def write_reproduction(found: Reproduction, command: str) -> None:
-    """OUTPUT/ID.md and ID.html, and beside them tables/ID.csv and pictures/ID-*.png."""
+    """OUTPUT/ID.md and ID.html, and beside them tables/ID.csv and pictures/ID-*.png; of selected
+    rows ID-PATTERN.md and so on."""
     plan = found.plan
-    name = plan.id
+    name = plan.stem
     tables = plan.output / "tables"
-    tables.mkdir(parents=True, exist_ok=True)
+    make_folder(tables)
     write_atomically(tables / f"{name}.csv", found.table.csv())
     pictures = {}
     for key, picture in found.pictures.items():
@@ -28,11 +29,11 @@ def write_reproduction(found: Reproduction, command: str) -> None:
         "reproduce.html",
         found.report,
         id=name,
-        title=f"{name}: {TITLES[name]}",
+        title=f"{name}: {TITLES[plan.id]}",
         protocol=f"{found.protocol}; {_versions()}.",
         header=found.table.header,
         rows=found.table.rows,
-        left_out=", ".join(found.left_out),
+        left_out="; ".join(found.left_out),
         note=found.note,
         pictures=[
             (key, embedded((plan.output / file).read_bytes())) for key, file in pictures.items()
@@ -45,7 +46,7 @@ def write_reproduction(found: Reproduction, command: str) -> None:
 def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str:
     """The page of an experiment."""
     lines = [
-        f"# {found.plan.id}: {TITLES[found.plan.id]}",
+        f"# {found.plan.stem}: {TITLES[found.plan.id]}",
         "",
         f"    {command}",
         "",
@@ -55,7 +56,7 @@ def markdown(found: Reproduction, command: str, pictures: dict[str, str]) -> str
         "",
     ]
     if found.left_out:
-        lines += [f"Not at this scale or for this data: {', '.join(found.left_out)}.", ""]
+        lines += [f"Rows that are not here: {'; '.join(found.left_out)}.", ""]
     if found.note:
         lines += [found.note, ""]
     lines += [f"![{key}]({file})\n" for key, file in pictures.items()]

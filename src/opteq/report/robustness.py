@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from opteq.exhibits import Table
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.report.page import ACCENT, SECOND, new_figure, write_png
 from opteq.theory.robustness import RobustAccuracy
 
@@ -41,10 +41,14 @@ def _unsolved(found: RobustAccuracy) -> str:
     )
 
 
+def robust_folder(run: Path) -> Path:
+    """Where the certified accuracy of a run is kept."""
+    return run / "certify"
+
+
 def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     """RUN/certify/accuracy.csv and .png; returns the folder."""
-    folder = run / "certify"
-    folder.mkdir(exist_ok=True)
+    folder = make_folder(robust_folder(run))
     points = zip(
         (0.0, *found.radii),
         (found.clean, *found.certified),

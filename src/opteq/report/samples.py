@@ -15,6 +15,7 @@ from opteq.data.splits import sample
 from opteq.errors import NotConvergedWarning
 from opteq.models.network import Network, is_right
 from opteq.solve import Solution
+from opteq.solve.solution import SampleTrace
 from opteq.states import as_tuple
 from opteq.theory.robustness import predicted_radius
 
@@ -27,14 +28,6 @@ class Map:
     values: np.ndarray
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class SampleTrace:
-    """The steps of one equilibrium."""
-
-    residual: np.ndarray
-    objective: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ def look_inside(model: Network, data: Data, count: int = 4) -> list[Sample]:
                 float(chances[index, guess]),
                 None if radii is None else float(radii[position]),
                 [m for s in output.solutions for m in _maps(s, position)],
-                [_trace(s, position) for s in output.solutions if s.trace is not None],
+                [s.trace.of(position) for s in output.solutions if s.trace is not None],
             )
         )
     return samples
@@ -116,12 +109,3 @@ def _maps(solution: Solution, position: int) -> list[Map]:
             title = f"|z| {size.shape[0]}x{size.shape[1]}\n0 to {float(size.max()):.2f}"
             found.append(Map(title, size, 0.0, float(size.max()) or 1.0))
     return found
-
-
-def _trace(solution: Solution, position: int) -> SampleTrace:
-    assert solution.trace is not None
-    residual = solution.trace.residual[:, position].double().cpu().numpy()
-    known = ~np.isnan(residual)
-    objective = solution.trace.objective
-    values = None if objective is None else objective[:, position].double().cpu().numpy()[known]
-    return SampleTrace(residual[known], values)

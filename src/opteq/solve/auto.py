@@ -21,6 +21,8 @@ from opteq.solve.solver import Method, Solver
 
 # With this many evaluations or fewer, Anderson has nothing to gain.
 _FEW = 3
+# Up to this condition number accelerated forward-backward steps take less time than Newton's.
+_STIFF = 50.0
 
 
 @strict_options
@@ -32,7 +34,8 @@ class Auto(Solver):
     prox is known separately (a Gaussian kernel with |W| between 1 and 1.497, a monotone map).
     Of problems without a penalty, memory gradient steps take those that lie below parabolas, such
     as image priors; of the others that do not contract, conjugate gradients take those that are
-    quadratic, and Newton's method the rest.
+    quadratic, accelerated forward-backward steps those of a moderate condition number, such as
+    proximal layers with |W| up to 7, and Newton's method the rest.
 
     >>> from opteq.problem.curvature import Curvature
     >>> type(Auto(tol=1e-3).choose(Curvature(-0.03, 0.03))).__name__
@@ -65,9 +68,15 @@ class Auto(Solver):
         if energy_of(bound) is not None:
             return MemoryGradient(**self.shared()).method(map)
         if largest(curvature.contraction) >= 1 and smooth_problem(bound) is not None:
-            return Newton(**self.shared()).method(map)
+            kind = Newton if _stiff(curvature) else ForwardBackward
+            return kind(**self.shared()).method(map)
         splitting = isinstance(bound, Splitting) and math.isfinite(largest(curvature.smoothness))
         return self.choose(curvature, splitting=splitting).method(map)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.contraction) < 1 or largest(curvature.high) < 1
+
+
+def _stiff(curvature: Curvature) -> bool:
+    """Whether the condition number is large, or not known."""
+    return not largest(curvature.smoothness) <= _STIFF * (1 - largest(curvature.high))

@@ -45,7 +45,7 @@ class MemoryGradient(Solver):
                 "Use Problem(penalty=Free(), similarity=Measurement(H) + Ridge(W, psi)); for other "
                 "problems Nesterov() or ForwardBackward().",
             )
-        return _MemoryGradient(map, energy, self.tol)
+        return _MemoryGradient(map, energy, self)
 
     def certified(self, curvature: Curvature) -> bool:
         return largest(curvature.high) < 1
@@ -62,9 +62,9 @@ def energy_of(bound: object) -> Energy | None:
 class _MemoryGradient(Method):
     extrapolates = False
 
-    def __init__(self, map: FlatMap, energy: Energy, tol: float) -> None:
+    def __init__(self, map: FlatMap, energy: Energy, solver: MemoryGradient) -> None:
         super().__init__(map)
-        self.tol = tol
+        self.solver = solver
         self.terms: list[Term] = list(energy.terms)
         self.rest = 1 - energy.shift
         self.steps = 0
@@ -79,7 +79,7 @@ class _MemoryGradient(Method):
             return self._image(z)
         image = self._image(z)
         size, gap = (torch.linalg.vector_norm(part, dim=1) for part in (image, image - z))
-        if bool((gap <= self.tol * size).any()):
+        if bool(((gap <= self.solver.tol * size) | (gap <= self.solver.atol)).any()):
             # Convergence is not a matter of the recurrence.
             self._respond(z)
             return self._image(z)

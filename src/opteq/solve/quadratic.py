@@ -63,7 +63,8 @@ class _ConjugateGradients(Method):
             return self.map(z) if bool(z.any()) else self.constant
         image = z + self.residual
         size = torch.linalg.vector_norm(image, dim=1)
-        within = torch.linalg.vector_norm(self.residual, dim=1) <= self.solver.tol * size
+        length = torch.linalg.vector_norm(self.residual, dim=1)
+        within = (length <= self.solver.tol * size) | (length <= self.solver.atol)
         if self.steps % _AFRESH == 0 or bool(within.any()):
             true = self.map(z)
             drift = torch.linalg.vector_norm(true - image, dim=1)

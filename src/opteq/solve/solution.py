@@ -75,6 +75,23 @@ class Trace:
     objective: Tensor | None
     """(steps, batch): the hidden objective, if the map has one."""
 
+    def of(self, sample: int) -> SampleTrace:
+        """The steps of one sample, up to where it finished."""
+        residual = self.residual[:, sample].double().cpu()
+        known = ~residual.isnan()
+        if self.objective is None:
+            return SampleTrace(residual[known], None)
+        return SampleTrace(residual[known], self.objective[:, sample].double().cpu()[known])
+
+
+@dataclass(frozen=True)
+class SampleTrace:
+    """What each step of one sample saw, in float64 on the CPU."""
+
+    residual: Tensor
+    """(steps,)"""
+    objective: Tensor | None
+
 
 @dataclass
 class Solution:
@@ -107,8 +124,9 @@ class Solution:
     @property
     def gap(self) -> Tensor:
         """What |T(z) - z| is at most, for each sample: the residual is relative to |T(z)|, which is
-        at most |z| / (1 - residual). Where G is strongly convex with modulus m, z is within gap / m
-        of its minimiser."""
+        at most |z| / (1 - residual). Where G has no penalty and is strongly convex with modulus m,
+        z is within gap / m of its minimiser; with a penalty within (1 + c / m) gap, c the Lipschitz
+        constant of grad S."""
         parts = [part.detach().double().flatten(1) for part in as_tuple(self.state)]
         residual = self.residual.double()
         size = torch.cat(parts, 1).norm(dim=1)
@@ -132,9 +150,10 @@ class Solution:
 
     @property
     def proved_unique(self) -> Tensor | None:
-        """Whether the hidden problem is proved to have no other equilibrium, for each sample: with
-        the norm bounds as they are promised. Where it is not, a converged state is a stationary
-        point. None where the map does not say; `opteq.certificate` knows more."""
+        """Whether the hidden problem is proved to have no other equilibrium, for each sample: by
+        the curvature that its terms state, with the norm bounds as they are promised. Where it is
+        not, a converged state is a stationary point. None where the map does not say. A term of
+        your own may state what is not so: `opteq.certificate` checks."""
         found = None if self.map is None else self.map.convex()
         if found is None:
             return None

@@ -27,6 +27,7 @@ from opteq.theory.layers import (
     head_lipschitz,
     keeps_size,
     module_lipschitz,
+    pixel_lipschitz,
     returned_bounds,
     unbounded,
 )
@@ -126,7 +127,7 @@ def _of_stack(model: Stack) -> Certificate:
     found = [returned_bounds(layer) for layer in layers]
     contraction = max((part.contraction for part in found), default=0.0)
     unique = all(part.unique for part in found)
-    pixels = float((1 / model.pixel_std).abs().max())
+    pixels = pixel_lipschitz(model)
     through = pixels * module_lipschitz(model.layers)
     head = module_lipschitz(model.head)
     lipschitz = through * head
@@ -139,7 +140,7 @@ def _of_stack(model: Stack) -> Certificate:
             math.isfinite(through),
             "proximal operators and their reflections" if layers else "each layer's construction",
         ),
-        Claim("head, Lipschitz", head, "rows of length 1", math.isfinite(head), "its matrix"),
+        Claim("head, Lipschitz", head, "rows of one length", math.isfinite(head), "its matrix"),
         Claim(
             "image to logits, Lipschitz",
             lipschitz,
@@ -264,7 +265,7 @@ def _follow(model: Classifier, image_shape: Shape) -> _Flow:
 def _through(
     model: Classifier, found: list[Bounds], flow: _Flow | None, claims: list[Claim]
 ) -> float:
-    pixels = float((1 / model.pixel_std).abs().max())
+    pixels = pixel_lipschitz(model)
     stem, norm = module_lipschitz(model.stem), module_lipschitz(model.norm)
     head = head_lipschitz(model.head, None if flow is None else flow.pooled)
     reach = _reach(model.body, found, flow)

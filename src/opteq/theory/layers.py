@@ -18,6 +18,7 @@ from opteq.kernels import Measurement, Ridge
 from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded, SortedPairs
 from opteq.models.heads import BoundedHead, PooledHead
+from opteq.models.network import Network
 from opteq.models.norm_keeping import Reflection, UnitRows
 from opteq.models.stems import BoundedStem, Stem
 from opteq.operators import Dense, Identity, LinearOperator
@@ -92,6 +93,11 @@ def module_lipschitz(module: nn.Module) -> float:
     else:
         found = math.inf
     return math.inf if math.isnan(found) else found
+
+
+def pixel_lipschitz(model: Network) -> float:
+    """Of the normalisation of pixels."""
+    return float((1 / model.pixel_std).abs().max())
 
 
 def unbounded(module: nn.Module) -> str:

@@ -24,14 +24,25 @@ import torch
 from torch import Tensor, nn
 
 from opteq.attacks import rules_for, strongest_l2, withstands
+from opteq.context import eval_mode, keep_solves
+from opteq.equilibrium.dependencies import HALF
 from opteq.errors import OptionError
-from opteq.layer import equilibria
+from opteq.layer import Equilibrium, equilibria
 from opteq.models.network import Classifier, Network, Output, is_right
+from opteq.models.norm_keeping import Reflection
 from opteq.models.stack import Stack
 from opteq.models.stems import BoundedStem
 from opteq.operators.spectral import dense_norm
+from opteq.operators.weighted import full_precision
+from opteq.solve import Solution
 from opteq.theory.certificate import certificate
-from opteq.theory.layers import head_matrix, resolves_a_convex_problem
+from opteq.theory.layers import (
+    head_matrix,
+    layer_bounds,
+    module_lipschitz,
+    pixel_lipschitz,
+    resolves_a_convex_problem,
+)
 from opteq.theory.stretch import precise, stretch
 from opteq.theory.trust import unaltered
 
@@ -85,25 +96,45 @@ def certified_radius(
         # Classes with the same row differ by their bias alone, and by rounding.
         radius = torch.where(slope > 0, radius, 0.0)
     radius = radius.scatter(1, labels[:, None], math.inf)
-    # Where logits are NaN nothing is known.
-    return (radius.amin(1) - error).nan_to_num(nan=0.0, posinf=math.inf).clamp(min=0)
+    # Where logits are NaN, or overflow, nothing is known.
+    found = (radius.amin(1) - error).nan_to_num(nan=0.0, posinf=math.inf).clamp(min=0)
+    return torch.where(logits.isfinite().all(1), found, 0.0)
 
 
 def solve_error(model: Network, output: Output) -> Tensor | None:
-    """(batch,): how far the features of a `Stack` can be from those of exact equilibria, which
-    takes as much from every radius; inf where a solve did not converge. None for other models.
+    """(batch,): how far images can be from those for which the logits of a `Stack` are exact, which
+    takes as much from every radius; inf where a solve did not converge. None for other models, and
+    for stacks of which that is not known.
 
-    Where z is a proximal operator, G is strongly convex with modulus 1, so z is within |T(z) - z|
-    of it; a reflection doubles that, and no later layer stretches it.
+    Where z is a proximal operator, G is strongly convex with modulus 1. Without a penalty z is then
+    within |T(z) - z| of the minimiser; with one within 1 + c times that, c the Lipschitz constant
+    of grad S. A reflection doubles it, each later layer multiplies it by its constant at most, and
+    divided by the constant from image to features it is a distance of images.
     """
-    if not unaltered(model, Stack):
+    if not isinstance(model, Stack) or not unaltered(model, Stack):
         return None
+    reflections = [layer for layer in model.layers if isinstance(layer, Reflection)]
+    if [id(one.layer) for one in reflections] != [id(layer) for layer in equilibria(model)]:
+        return None  # some are inside of other modules, or used twice
     total = torch.zeros(len(output.logits), dtype=torch.float64, device=output.logits.device)
-    for layer, solution in zip(equilibria(model), output.solutions, strict=True):
-        if not resolves_a_convex_problem(layer):
-            return None
-        total = total + torch.where(solution.converged, 2 * solution.gap, math.inf)
-    return total
+    through, solutions = pixel_lipschitz(model), iter(output.solutions)
+    for layer in model.layers:
+        constant = module_lipschitz(layer)
+        total, through = total * constant, through * constant
+        if isinstance(layer, Reflection):
+            if not resolves_a_convex_problem(layer.layer):
+                return None
+            total = total + 2 * _distance_to_minimiser(layer.layer, next(solutions))
+    return total / through if 0 < through < math.inf else None
+
+
+def _distance_to_minimiser(layer: Equilibrium, solution: Solution) -> Tensor:
+    """A bound for a problem of modulus 1; inf for what did not converge."""
+    assert layer.problem is not None
+    factor = 1.0
+    if not layer.problem.penalty.vanishes:
+        factor += layer_bounds(layer.map).contraction
+    return torch.where(solution.converged, factor * solution.gap, math.inf)
 
 
 @torch.no_grad()
@@ -123,24 +154,33 @@ def margin_lipschitz(model: Network, lipschitz: float) -> Tensor | float:
 
 @torch.no_grad()
 def predicted_radius(model: Network, x: Tensor) -> Tensor | None:
-    """How far each image can be moved before the class that the model predicts for it changes; None
-    for a model that was not made to be certified, whose radii would hardly be worth their cost.
+    """How far each image can be moved before the class of its exact equilibria changes, which is
+    the class that the model predicts for it; None for a model that was not made to be certified,
+    whose radii would hardly be worth their cost. Solves of moved images have errors of their own:
+    to see that class everywhere within the radius, solve them tightly.
 
-    For a `Stack` from the answers as they were returned, less the error of its solves; for others
-    from exact equilibria, see `exact_radius`.
+    For a `Stack` from the answers as they were returned, less the error of its solves; for others,
+    and in half precision, from exact equilibria, see `exact_radius`.
     """
     bounded = isinstance(model, Classifier) and isinstance(model.stem, BoundedStem)
     if not bounded and not isinstance(model, Stack):
         return None
-    lipschitz = certificate(model, input_shape=tuple(x.shape[1:])).lipschitz
-    if not math.isfinite(lipschitz):
-        return None
-    output = model.run(x)
-    labels, error = output.logits.argmax(1), solve_error(model, output)
-    if error is None:
-        return exact_radius(model, x, labels)
-    slopes = margin_lipschitz(model, lipschitz)
+    with eval_mode(model):
+        lipschitz = certificate(model, input_shape=tuple(x.shape[1:])).lipschitz
+        if not math.isfinite(lipschitz):
+            return None
+        output = model.run(x)
+        labels, error = output.logits.argmax(1), solve_error(model, output)
+        if error is None or _coarse(output.logits):
+            return exact_radius(model, x, labels)
+        slopes = margin_lipschitz(model, lipschitz)
     return certified_radius(output.logits.double(), labels, slopes, error)
+
+
+def _coarse(logits: Tensor) -> bool:
+    """Whether rounding outside of the solves is too large to be left out."""
+    kind = logits.device.type
+    return logits.dtype in HALF or torch.is_autocast_enabled(kind)
 
 
 @torch.no_grad()
@@ -164,17 +204,16 @@ def _exact(model: Network, x: Tensor, labels: Tensor) -> _Exact:
     slopes = margin_lipschitz(exact, found.lipschitz)
     for layer in equilibria(exact):
         layer.solver = replace(layer.solver, on_failure="ignore")
-    layers = exact.body.equilibria() if isinstance(exact, Classifier) else []
-    steps = {i for i, layer in enumerate(layers) if layer.gradient.is_forward_pass}
     logits, solved = [], []
     for part in x.split(100):
-        output = exact.run(part.double())
+        with full_precision(part), keep_solves(exact) as solves:
+            found_logits = exact.run(part.double()).logits
         # Layers that are a fixed number of steps count as solved, converged or not.
         needed = [
-            solution.converged for i, solution in enumerate(output.solutions) if i not in steps
+            one.solution.converged for one in solves if not one.layer.gradient.is_forward_pass
         ]
-        reached = output.logits.isfinite().all(1)
-        logits.append(output.logits)
+        reached = found_logits.isfinite().all(1)
+        logits.append(found_logits)
         solved.append(torch.stack([reached, *needed]).all(0))
     there = torch.cat(solved)
     exact_logits = torch.cat(logits)
@@ -207,6 +246,12 @@ def survivors(
     return found
 
 
+def require_radii(radii: Sequence[float]) -> None:
+    """Refuse radii that are not positive, or none at all."""
+    if not radii or any(not r > 0 for r in radii):
+        raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
+
+
 def robust_accuracy(
     model: Network,
     batches: Iterable[tuple[Tensor, Tensor]],
@@ -219,8 +264,7 @@ def robust_accuracy(
     itself under attack."""
     if model.training:
         raise OptionError("The model is in training mode.", "Call model.eval() first.")
-    if not radii or any(not r > 0 for r in radii):
-        raise OptionError(f"radii={list(radii)} are not all above 0.", "Give positive radii.")
+    require_radii(radii)
     radii = sorted(radii)
     # One twin for all, so that the norms of its weights are computed once.
     exact = precise(model)

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from opteq.data.catalogue import load_data
-from opteq.data.dataset import Data
-from opteq.data.settings import DataSettings
 from opteq.environment import environment
 from opteq.errors import OptionError, RunError
 from opteq.exhibits import Table
@@ -177,7 +175,14 @@ def run_comparison(
     if len(set(names)) != len(names):
         raise OptionError("A recipe is given twice.", "Give each once; names must differ.")
     records: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in names}
-    loaded: dict[DataSettings, Data] = {}
+    # All of it first: what is missing must not be found after hours of training.
+    loaded = {recipe.data: load_data(recipe.data, data_dir) for recipe in recipes}
+    tasks = {loaded[recipe.data].task for recipe in recipes}
+    if len(tasks) > 1:
+        raise OptionError(
+            f"Recipes for {' and '.join(sorted(tasks))} cannot be compared.",
+            "Compare recipes of one task.",
+        )
     for seed in range(seeds):
         for recipe in recipes:
             seeded = recipe.model_copy(update={"seed": seed})
@@ -188,8 +193,6 @@ def run_comparison(
                     f"{run.path} was trained with another recipe.",
                     "Give another --output, or remove that folder.",
                 )
-            if recipe.data not in loaded:
-                loaded[recipe.data] = load_data(recipe.data, data_dir)
             if exists:
                 facts = load_checkpoint(run.last)[1]
                 require_same_data(facts, loaded[recipe.data], run.last)

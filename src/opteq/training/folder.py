@@ -69,10 +69,11 @@ class RunFolder:
         if not path.is_file():
             return []
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [_mapping(json.loads(line)) for line in lines]
         except (OSError, ValueError):
             raise RunError(
-                f"{path} cannot be read.", "Resume the run: it will be written anew."
+                f"{path} cannot be read.", "Resume the run, which rewrites it."
             ) from None
 
     def write_metrics(self, records: list[dict[str, Any]]) -> None:
@@ -83,9 +84,15 @@ class RunFolder:
         """What the run was made with."""
         path = self.path / ENVIRONMENT
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return _mapping(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             raise RunError(f"{path} cannot be read.", "The folder is incomplete.") from None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
 
 
 @contextmanager
@@ -119,7 +126,7 @@ def locked(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def make_folder(path: Path, *, numbered: bool = False) -> Path:
+def make_run_folder(path: Path, *, numbered: bool = False) -> Path:
     """Make the folder of a new run, with the first free number if `numbered`. Only one of
     several processes that want a name gets it."""
     number = 1
@@ -130,12 +137,12 @@ def make_folder(path: Path, *, numbered: bool = False) -> Path:
             return target
         except FileExistsError:
             if not numbered:
-                raise RunError(f"{path} is a file.", "Give another --run-dir.") from None
+                raise RunError(f"{path} is a file.", "Give another folder.") from None
             number += 1
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise RunError(
-                f"{target} cannot be made ({reason}).", "Give another --run-dir."
+                f"{target} cannot be created ({reason}).", "Give another folder."
             ) from None
 
 
@@ -152,6 +159,8 @@ def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
 
 def refuse_taken(path: Path, *, force: bool) -> None:
     """Refuse a folder that holds something, unless it is a run and may be replaced."""
+    if path.is_file():
+        raise RunError(f"{path} is a file.", "Give another --run-dir.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         if not force:
             raise RunError(

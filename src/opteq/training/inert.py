@@ -29,8 +29,9 @@ def warn_if_inert(
     if figures["feedback"] <= _NOISE * tolerance:
         warnings.warn(
             f"The equilibria differ from one application of their maps by "
-            f"{100 * figures['feedback']:.2g}%, which a tolerance of {tolerance:g} can hardly see: "
-            'solving them changes nothing. Normalise the injection (injection="normalized"), raise '
+            f"{100 * figures['feedback']:.2g}%, which a tolerance of {tolerance:g} can hardly tell "
+            "from nothing: solving them changes nothing. Normalise the injection "
+            '(injection="normalized"), raise '
             "norm_bound, train with implicit gradients, or apply the map once.",
             InertWarning,
             stacklevel=3,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from opteq.addresses import is_address
 from opteq.errors import DataWarning, OptionError, RunError
+from opteq.files import make_folder
 from opteq.layer import equilibria
 from opteq.models.network import Network
 from opteq.models.registry import spelt_out
@@ -98,7 +99,7 @@ def _refuse_own(folder: RunFolder, run: str) -> None:
         model = load_checkpoint(path)[1]["model"]["name"]
         if is_address(model):
             raise RunError(
-                f"{run} is a model of somebody's own ({model}), whose code is not fetched.",
+                f"{run} uses a model of its own ({model}), and its code is not downloaded.",
                 "Get the code, look at it, and load the folder.",
             )
 
@@ -114,7 +115,7 @@ def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:
         raise RunError(f"{target} exists already.", "Give another folder, or force.")
     if model.origin is None:
         raise OptionError(
-            f"It is not known how this {type(model).__name__} was made.",
+            f"opteq cannot tell how this {type(model).__name__} was built.",
             "Save models that come from opteq.create_model or opteq.load.",
         )
     if not model.image_shape:
@@ -132,7 +133,7 @@ def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:
         "finished": True,
         "records": [],
     }
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     save_checkpoint(target, pack_model(model.state_dict()), facts)
     return path
 
@@ -143,6 +144,6 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
         return json.loads(json.dumps(own))
     except TypeError as error:
         raise OptionError(
-            f"The model was made with options that no file can hold ({error}).",
+            f"The model was made with options that cannot be saved in a file ({error}).",
             'Make it with names in their place, such as solver="anderson".',
         ) from None

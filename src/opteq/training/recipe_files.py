@@ -111,7 +111,9 @@ def _read_whole(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     source = _parent(path, str(parent))
     if source in (path, *below):
         chain = " -> ".join(step.stem for step in (*below, path, source))
-        raise RecipeError(f"Recipes extend each other: {chain}.", "Let one of them stand alone.")
+        raise RecipeError(
+            f"Recipes extend each other: {chain}.", "Remove one of the `extends` lines."
+        )
     inherited = _read_whole(source, (*below, path))
     whole = {key: value for key, value in inherited.items() if key not in _OF_ITS_OWN}
     _merge(whole, values)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.errors import RunError
-from opteq.training.folder import RunFolder, locked, make_folder, new_run
+from opteq.training.folder import RunFolder, locked, make_run_folder, new_run
 from opteq.training.inert import warn_if_inert
 from opteq.training.loggers import with_loggers
 from opteq.training.loop import Trainer, TrainingResult
@@ -91,7 +91,7 @@ def train(
     with ExitStack() as held:
         if fabric.is_global_zero:
             if not resume:
-                run_dir = make_folder(run_dir, numbered=numbered)
+                run_dir = make_run_folder(run_dir, numbered=numbered)
             held.enter_context(locked(run_dir))
             if resume:
                 _keep_epochs(RunFolder(run_dir), recipe.train.epochs)

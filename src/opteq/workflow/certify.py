@@ -14,12 +14,13 @@ from opteq.data.splits import sample
 from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import load_run, require_finite
 from opteq.exhibits import Table
+from opteq.files import make_folder
 from opteq.models.network import Classifier
 from opteq.models.restorer import LEVEL, Restorer
-from opteq.report.robustness import robust_text, write_robust
+from opteq.report.robustness import robust_folder, robust_text, write_robust
 from opteq.theory import Certificate, certificate
 from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
-from opteq.theory.robustness import RobustAccuracy, robust_accuracy
+from opteq.theory.robustness import RobustAccuracy, require_radii, robust_accuracy
 from opteq.workflow.train import Run
 
 # Images on which the papers' propositions are evaluated.
@@ -102,6 +103,7 @@ def certify(
 ) -> Certification:
     """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
     within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps."""
+    require_radii(radii)
     path = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
@@ -116,6 +118,7 @@ def certify(
         if isinstance(model, Restorer):
             title = f"{path}: images from measurements, noise 25 of 255"
             return Certification(certificate(model.at(25 * LEVEL)), None, None, title, path)
+        make_folder(robust_folder(path))  # before the work, not after it
         proved, propositions = certificate(model), None
         if isinstance(model, Classifier):
             few = min(limit, _FEW)

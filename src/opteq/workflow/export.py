@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,11 +18,12 @@ import torch
 from torch import Tensor
 
 from opteq import __version__
+from opteq.context import keep_solves
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.splits import sample
-from opteq.errors import NotConvergedWarning, OpteqError, OptionError, RunError
-from opteq.files import write_atomically
+from opteq.errors import OpteqError, OptionError, RunError
+from opteq.files import make_folder, write_atomically
 from opteq.layer import equilibria
 from opteq.models.fixed import Fixed
 from opteq.models.network import Network
@@ -92,13 +94,15 @@ def export(
     target = path / f"model{SUFFIXES[format]}" if output is None else Path(output)
     if target.suffix != SUFFIXES[format]:
         raise OptionError(
-            f"{target} does not end in {SUFFIXES[format]}.", f"{format} files are called so."
+            f"{target} does not end in {SUFFIXES[format]}.",
+            f"The name of a file for {format} must end like that.",
         )
     if target.exists() and not force:
         raise OptionError(f"{target} exists already.", "Give another output, or force.")
     if format == "onnx":
         _require_onnx()
     model = _exportable(load(path))
+    make_folder(target.parent)
     if data is None:
         data = load_data(RunFolder(path).recipe.data, None if data_dir is None else Path(data_dir))
     images, _ = sample(data.test, min(_IMAGES, len(data.test)))
@@ -116,7 +120,6 @@ def export(
     progress(f"writing {format}")
     program = _program(fixed, x[:1].repeat(2, 1, 1, 1), strict=strict)  # one is no batch
     content = _onnx(program, facts) if format == "onnx" else _archive(program, facts)
-    target.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(target, content)
     return Exported(
         target, format, found["steps"], found["deviation"], found["images"], found["changed"]
@@ -146,16 +149,20 @@ def _fixed(
     model: Network, x: Tensor, steps: int | Literal["auto"], progress: Callable[[str], object]
 ) -> tuple[Fixed, dict[str, Any]]:
     """The model with fixed steps, and how far that is from its equilibrium."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConvergedWarning)
-        exact = _exact_logits(model, x)
+    exact, unsolved = _exact_logits(model, x)
+    if unsolved and steps == "auto":
+        raise RunError(
+            f"The equilibria of {unsolved} of {len(x)} images are not found to {_EXACT:g}, so it "
+            "is not known how many steps come near them.",
+            "Give the steps yourself; how far off they are is then not known.",
+        )
     solves = bool(equilibria(model))
     number = (4 if solves else 1) if steps == "auto" else steps
     while True:
         fixed = Fixed(model, number)
         logits = fixed(x)[0].double()
         off = (logits - exact).abs()
-        deviation = float(off.max())
+        deviation = math.inf if unsolved else float(off.max())
         if solves:
             progress(f"{number} steps: logits off by {deviation:.1e}")
         enough = deviation <= _ENOUGH * max(1.0, float(exact.abs().max()))
@@ -171,12 +178,19 @@ def _fixed(
     }
 
 
-def _exact_logits(model: Network, x: Tensor) -> Tensor:
-    """Those of the equilibria, solved in double precision."""
+def _exact_logits(model: Network, x: Tensor) -> tuple[Tensor, int]:
+    """Those of the equilibria, solved in double precision, and of how many images they were not
+    found."""
     exact = precise(model, tol=_EXACT)
     for layer in equilibria(exact):
         layer.solver = replace(layer.solver, on_failure="ignore")
-    return exact(x.double())
+    with keep_solves(exact) as solves:
+        logits = exact(x.double())
+    failed = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    for one in solves:
+        if not one.layer.gradient.is_forward_pass:
+            failed |= ~one.solution.converged
+    return logits, int(failed.sum())
 
 
 def _program(fixed: Fixed, x: Tensor, *, strict: bool) -> torch.export.ExportedProgram:
@@ -192,7 +206,7 @@ def _program(fixed: Fixed, x: Tensor, *, strict: bool) -> torch.export.ExportedP
         line = " ".join(str(error).split())[:160]
         name = type(fixed.network).__name__
         raise RunError(
-            f"This {name} cannot be written down by torch.export: {line}", "Export another model."
+            f"This {name} cannot be exported by torch.export: {line}", "Export another model."
         ) from error
 
 

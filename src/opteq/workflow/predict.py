@@ -57,6 +57,8 @@ def find_images(sources: Sequence[str | Path], stdin: TextIO | None = None) -> l
     "-" reads names from standard input, one per line."""
     found: list[Path] = []
     for source in sources:
+        if not str(source):
+            raise DataError("The name of an image is empty.", "Give files, folders or patterns.")
         path = Path(source)
         if str(source) == "-":
             lines = (sys.stdin if stdin is None else stdin).read().splitlines()

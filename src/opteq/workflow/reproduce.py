@@ -28,12 +28,14 @@ def reproduce(
     limit: int | None = None,
     overrides: Sequence[str] = (),
     rehearse: bool = False,
+    rows: Sequence[str] = (),
     quiet: bool = False,
     command: str | None = None,
 ) -> Reproduction:
     """A table or figure of the papers; its page is written to `output`. Results already there are
     reused, so a stopped experiment continues when it is started again. The page names the
-    `command` that made it.
+    `command` that made it. `rows` are patterns of the rows that are wanted, such as "GEQ*", where
+    the whole would take too long; claims about other rows are then left out.
 
     With `rehearse` everything is run end to end in seconds, to see that it works: models are built
     at full size without memory, then narrowed and trained for two steps on noise of the data's
@@ -49,6 +51,7 @@ def reproduce(
         limit=limit,
         overrides=overrides,
         rehearse=rehearse,
+        rows=rows,
     )
     console = new_console()
     found = run_experiment(
@@ -73,6 +76,7 @@ def planned(
     limit: int | None,
     overrides: Sequence[str],
     rehearse: bool,
+    rows: Sequence[str] = (),
 ) -> Plan:
     """The plan for an experiment; all its recipes are checked."""
     plan = Plan(
@@ -85,6 +89,7 @@ def planned(
         tuple(overrides),
         _FEW if rehearse and limit is None else limit,
         rehearse,
+        tuple(rows),
     )
     recipes_of(experiment(name), plan)
     return plan

@@ -24,7 +24,7 @@ from opteq.evaluation.restoring import (
     restore_images,
 )
 from opteq.evaluation.tiling import Tile, tiles
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
 from opteq.operators import AveragePool, Conv2d, LinearOperator, Mask
@@ -35,6 +35,8 @@ from opteq.workflow.train import Run
 
 # How far the parts of a large image overlap.
 _OVERLAP = 48
+# Smaller parts of an image than this are not worth restoring.
+_LEAST_TILE = 8
 
 
 def restore(
@@ -55,20 +57,36 @@ def restore(
     """
     model = _model(run_or_model)
     found = restore_images(model, y, H, noise=noise, prior_noise=prior_noise, strength=strength)
-    return replace(found, certain=_certain(found))
+    return replace(found, certain=_certain([found]))
 
 
-def _certain(found: Restored) -> str:
-    """By the bounds that certificates rest on; where the energy is strongly convex with modulus m,
-    |T(z) - z| / m bounds the distance to its minimiser."""
-    modulus = returned_bounds(found.layer).convexity
+def _certain(parts: Sequence[Restored]) -> str:
+    """What is true of every part, by the bounds that certificates rest on; where the energy is
+    strongly convex with modulus m, |T(z) - z| / m bounds the distance to its minimiser."""
+    modulus = min(returned_bounds(found.layer).convexity for found in parts)
     if modulus <= 0:
         return "a minimiser of a convex energy" if modulus == 0 else "a stationary point"
-    state = cast(Tensor, found.solution.state)
-    if not len(state):
+    off = 0.0
+    for found in parts:
+        state = cast(Tensor, found.solution.state)
+        if len(state):
+            gap = found.solution.gap / (modulus * state[0].numel() ** 0.5)
+            off = max(off, 255 * float(gap.max()))
+    if not off:
         return "the one minimiser"
-    off = 255 * float((found.solution.gap / (modulus * state[0].numel() ** 0.5)).max())
-    return f"the one minimiser, off by at most {off:.1g} of 255 (root mean square)"
+    return f"the one minimiser, off by at most {_rounded_up(off):.1g} of 255 (root mean square)"
+
+
+def _rounded_up(value: float) -> float:
+    """To one digit.
+
+    >>> _rounded_up(0.0149), _rounded_up(2.0), _rounded_up(0.0)
+    (0.02, 2.0, 0.0)
+    """
+    if not 0 < value < math.inf:
+        return value
+    unit = 10.0 ** math.floor(math.log10(value))
+    return math.ceil(round(value / unit, 9)) * unit
 
 
 def _model(run_or_model: str | Path | Run | Network) -> Restorer:
@@ -175,16 +193,33 @@ def restore_files(
     filters to all of a photograph would fill the memory. A file that cannot be restored is answered
     with its error."""
     whole("tile", tile, least=64)
+    factor = degradation.enlarge or 1
+    if tile // factor < _LEAST_TILE:
+        raise OptionError(
+            f"Enlarged {factor} times, a tile of {tile} pixels shows {tile // factor} of them.",
+            "Enlarge less, or give a larger tile.",
+        )
     model = _model(run_or_model)
+    most = _most_noise(model)
+    if degradation.noise is not None and degradation.noise * LEVEL > most * (1 + 1e-6):
+        raise OptionError(
+            f"Noise of {degradation.noise:g} (of 255) is more than the model has learnt to remove, "
+            f"{most / LEVEL:.0f}.",
+            "Train a model for more noise, or expect less.",
+        )
     paths = [Path(image) for image in images]
     targets = [output / f"{path.stem}.png" for path in paths]
     _refuse_collisions(paths, targets, force=force)
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     for path, target in zip(paths, targets, strict=True):
         try:
             yield path, _restore_file(model, path, target, degradation, strength, tile)
         except DataError as error:
             yield path, error
+
+
+def _most_noise(model: Restorer) -> float:
+    return float(model.scales.levels[-1])
 
 
 def _refuse_collisions(paths: list[Path], targets: list[Path], *, force: bool) -> None:
@@ -212,8 +247,7 @@ def _restore_file(
     pixels, bits = decode_exactly(path)
     y = pixels[None]
     if degradation.noise is None:
-        most = float(model.scales.levels[-1])
-        noise = min(float(estimated_noise(y).mean()), most)
+        noise = min(float(estimated_noise(y).mean()), _most_noise(model))
     else:
         noise = degradation.noise * LEVEL
     factor = degradation.enlarge or 1
@@ -234,7 +268,7 @@ def _restore_file(
         max(int(one.solution.steps.max()) for one in every),
         max(float(one.solution.residual.max()) for one in every),
         all(bool(one.solution.converged.all()) for one in every),
-        every[0].certain,
+        _certain(every),
         time.perf_counter() - begun,
         len(every),
     )

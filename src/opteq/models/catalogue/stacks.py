@@ -8,9 +8,12 @@ from opteq.models.catalogue.entry import DIGIT_SHAPE, DIGITS, Entry
 
 _ENDS = (
     "Images are folded, blocks of pixels into one place, and widened by zeros: a layout that keeps "
-    "lengths. The head's rows have length 1.",
+    "lengths. The head's rows have length 1, and logits are divided by 0.25.",
 )
-_SIZE: dict[str, Any] = {"channels": (32,), "depth": (4,), "side": 32, "pool": 2}
+_HEAD = {"temperature": 0.25}
+# Before, the temperature was in the loss alone.
+_FORMERLY = {"temperature": 1.0}
+_SIZE: dict[str, Any] = {"channels": (32,), "depth": (4,), "side": 32, "pool": 2, **_HEAD}
 
 
 def _stack(name: str, layer: str, summary: str, paper: str) -> Entry:
@@ -21,6 +24,7 @@ def _stack(name: str, layer: str, summary: str, paper: str) -> Entry:
         summary=summary,
         paper=paper,
         chosen=_ENDS,
+        formerly=_FORMERLY,
     )
 
 
@@ -28,11 +32,19 @@ ENTRIES = (
     Entry(
         name="proximal_digits",
         builder="stack:stack",
-        options={**DIGITS, "channels": (16,), "depth": (2,), "side": 8, "layer": "proximal"},
+        options={
+            **DIGITS,
+            **_HEAD,
+            "channels": (16,),
+            "depth": (2,),
+            "side": 8,
+            "layer": "proximal",
+        },
         summary="Two reflected proximal layers for 8x8 digits: certified for any weights",
         paper="ours",
         input_shape=DIGIT_SHAPE,
         chosen=_ENDS,
+        formerly=_FORMERLY,
     ),
     _stack(
         "proximal_tiny",
@@ -43,10 +55,11 @@ ENTRIES = (
     Entry(
         name="proximal_cifar10",
         builder="stack:stack",
-        options={"channels": (64,), "depth": (4,), "first": 4, "layer": "proximal"},
+        options={"channels": (64,), "depth": (4,), "first": 4, "layer": "proximal", **_HEAD},
         summary="Four reflected proximal layers for 32x32 images in full resolution",
         paper="ours",
         chosen=_ENDS,
+        formerly=_FORMERLY,
     ),
     _stack(
         "convex_potential_tiny",

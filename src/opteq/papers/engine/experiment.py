@@ -5,7 +5,7 @@ An experiment is declared as data and small functions; `reproduction` does the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -108,6 +108,7 @@ class Column:
 ACCURACY = Column("accuracy", "accuracy %", percent=True)
 PARAMETERS = Column("parameters", "parameters", 0)
 STEPS = Column("steps", "solver steps", 1)
+TRAINING = Column("training_seconds", "training s", 0)
 LEVEL = Column(GAIN, "last fifth, points", 1, percent=True)
 """What the last fifth of a row's training still gained."""
 FEEDBACK = Column("feedback", "feedback %", 0, percent=True)
@@ -186,9 +187,16 @@ class Experiment:
         return row.group
 
 
+def first_column(experiment: Experiment, results: Results, rows: Iterable[str]) -> Column:
+    """The first that any row has a figure in."""
+    there = [c for c in experiment.columns if any(results.has(name, c.key) for name in rows)]
+    return (there or experiment.columns)[0]
+
+
 def dots(experiment: Experiment, results: Results, rows: Mapping[str, Row], title: str) -> Dots:
-    """The default picture: the first figure of every row and seed. `rows` are by their titles."""
-    column = experiment.columns[0]
+    """The default picture: the first figure that there is, of every row and seed. `rows` are by
+    their titles."""
+    column = first_column(experiment, results, rows)
     values = {
         name: [column.shown(v) for v in results.each(name, column.key)]
         for name in rows

@@ -8,15 +8,22 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.fake import fake_like
 from opteq.data.settings import DataSettings
-from opteq.errors import InertWarning, NotConvergedWarning, OptionError, RunError, StoppedError
+from opteq.errors import (
+    InertWarning,
+    NotConvergedWarning,
+    OptionError,
+    RunError,
+    StoppedError,
+)
 from opteq.exhibits import Picture, Table
-from opteq.files import write_atomically
+from opteq.files import make_folder, write_atomically
 from opteq.papers.engine.experiment import (
     FEEDBACK,
     LEVEL,
@@ -28,10 +35,11 @@ from opteq.papers.engine.experiment import (
     Scale,
     Trained,
     dots,
+    first_column,
 )
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results, Values
 from opteq.papers.engine.small_scale import changed_recipe, has_family, tiny_recipe
-from opteq.papers.engine.verdicts import Verdict
+from opteq.papers.engine.verdicts import OPEN, Verdict
 from opteq.training.build import narrowed_model, skeleton, task_of
 from opteq.training.checkpoint import load_checkpoint, require_same_data
 from opteq.training.folder import RunFolder
@@ -41,6 +49,8 @@ from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe, SolveSettings
 from opteq.training.session import train
 
+# Letters of row patterns in the name of a page.
+_LONG = 60
 # How exactly a rehearsal solves: its figures mean nothing.
 _ROUGHLY = 0.3
 
@@ -62,6 +72,18 @@ class Plan:
     rehearse: bool = False
     """Everything end to end in seconds, to see that it works: models built at full size without
     memory, then narrowed and trained for two steps on noise of the data's shape."""
+    rows: tuple[str, ...] = ()
+    """Patterns of the rows that are wanted, such as "GEQ*"; all rows if there are none."""
+
+    @property
+    def stem(self) -> str:
+        """What the files of the page are called: a selection overwrites neither the whole nor
+        another one."""
+        words = re.sub(r"[^a-z0-9]+", "-", " ".join(self.rows).lower()).strip("-")
+        if len(words) > _LONG:
+            digest = hashlib.sha256("\n".join(self.rows).encode()).hexdigest()[:6]
+            words = f"{words[:_LONG]}-{digest}"
+        return f"{self.id}-{words or 'all'}" if self.rows else self.id
 
 
 @dataclass(frozen=True)
@@ -75,12 +97,12 @@ class Reproduction:
     protocol: str
     note: str
     left_out: list[str]
-    """Rows of the paper that do not exist at this scale."""
+    """Rows that do not exist at this scale, or were not selected."""
 
     @property
     def page(self) -> Path:
         """The page, with its table and pictures beside it."""
-        return self.plan.output / f"{self.plan.id}.md"
+        return self.plan.output / f"{self.plan.stem}.md"
 
     @property
     def report(self) -> Path:
@@ -119,7 +141,24 @@ def recipes_of(experiment: Experiment, plan: Plan) -> dict[str, Recipe]:
             )
         elif row.tiny is not None and has_family(data, row.tiny.family):
             found[title] = tiny_recipe(row.tiny, data, experiment.settings, overrides)
-    return found
+    if not plan.rows:
+        return found
+    for pattern in plan.rows:
+        if not any(_like(title, pattern) for title in found):
+            raise OptionError(
+                f"{plan.id} has no row like {pattern!r}.",
+                f"It has {'; '.join(map(repr, found))}." if found else "It has none at all.",
+            )
+    return {
+        title: recipe
+        for title, recipe in found.items()
+        if any(_like(title, pattern) for pattern in plan.rows)
+    }
+
+
+def _like(title: str, pattern: str) -> bool:
+    """Whether a row is meant, in capitals or not."""
+    return fnmatchcase(title.casefold(), pattern.casefold())
 
 
 def reproduce(
@@ -162,7 +201,7 @@ def reproduce(
     return Reproduction(
         plan,
         _table(experiment, rows, results),
-        _verdicts(experiment, parts),
+        _verdicts(experiment, parts, plan),
         _pictures(experiment, rows, results, parts, plan),
         _protocol(plan, list(recipes.values()), loaded),
         experiment.note,
@@ -203,13 +242,17 @@ def _groups(rows: dict[str, Row], results: Results, scale: Scale) -> dict[str, R
     return {group: results.renamed(mapping) for group, mapping in names.items()}
 
 
-def _verdicts(experiment: Experiment, parts: dict[str, Results]) -> list[tuple[str, Verdict]]:
+def _verdicts(
+    experiment: Experiment, parts: dict[str, Results], plan: Plan
+) -> list[tuple[str, Verdict]]:
+    """On every claim; of selected rows on those that they decide."""
     learning = experiment.steps is None
-    return [
+    found = [
         (f"{group}: {claim.text}" if group else claim.text, claim.judged(part, learning=learning))
         for group, part in parts.items()
         for claim in experiment.claims
     ]
+    return [one for one in found if not plan.rows or one[1].word != OPEN]
 
 
 def run_folder(output: Path, recipe: Recipe) -> RunFolder:
@@ -245,15 +288,16 @@ def _one(
         done = Trained(trained, recipe, model, data, plan.limit, plan.rehearse)
         found = experiment.measure(done)
     found["parameters"] = float(model.count_parameters())
-    known.parent.mkdir(exist_ok=True)
+    make_folder(known.parent)
     write_atomically(known, json.dumps(found).encode())
     return found
 
 
 def _of_training(run: RunFolder, recipe: Recipe) -> Values:
-    """What the records of a run say, whatever is measured: whether its training has levelled off,
-    and whether its equilibria act."""
+    """What the records of a run say, whatever is measured: how long its training took, whether it
+    has levelled off, and whether its equilibria act."""
     records, found = run.metrics(), Values()
+    found["training_seconds"] = float(sum(record["seconds"] for record in records))
     last = records[-1].get("test", {}) if records else {}
     found |= {c.key: float(last[c.key]) for c in (FEEDBACK, RESCALED) if c.key in last}
     gain = last_fifth_gain(records)
@@ -342,8 +386,9 @@ def _pictures(
     parts: dict[str, Results],
     plan: Plan,
 ) -> dict[str, Picture]:
-    if experiment.pictures is None:
-        return {experiment.columns[0].key: dots(experiment, results, rows, plan.id)}
+    if experiment.pictures is None or plan.rows:
+        column = first_column(experiment, results, rows)
+        return {column.key: dots(experiment, results, rows, plan.id)}
     found = {}
     for group, part in parts.items():
         prefix = f"{re.sub(r'[^a-z0-9]+', '', group.lower())}-" if group else ""

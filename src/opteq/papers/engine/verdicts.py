@@ -65,7 +65,7 @@ def above(
 
     def check(results: Results) -> Verdict:
         if not (results.has(better, key) and results.has(worse, key)):
-            return Verdict(OPEN, "a row is missing at this scale")
+            return Verdict(OPEN, "a row is missing here")
         gap = scale * (results.mean(better, key) - results.mean(worse, key))
         noise = abs(scale) * math.hypot(results.spread(better, key), results.spread(worse, key))
         words = f"{better} - {worse}: {gap:+.3g}{unit}, {_noise(results, noise)}"
@@ -146,7 +146,7 @@ def under(label: str, key: str, most: float) -> Callable[[Results], Verdict]:
 
     def check(results: Results) -> Verdict:
         if not results.has(label, key):
-            return Verdict(OPEN, "a row is missing at this scale")
+            return Verdict(OPEN, "a row is missing here")
         value = results.mean(label, key)
         return Verdict(SEEN if value < most else NOT_SEEN, f"{label}: {value:.3g}, asked: {most:g}")
 

@@ -14,7 +14,16 @@ from opteq.errors import NotConvergedWarning
 from opteq.evaluation.evaluate import on_test_images
 from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
 from opteq.layer import equilibria
-from opteq.papers.engine.experiment import PARAMETERS, STEPS, Column, Experiment, Row, Tiny, Trained
+from opteq.papers.engine.experiment import (
+    PARAMETERS,
+    STEPS,
+    TRAINING,
+    Column,
+    Experiment,
+    Row,
+    Tiny,
+    Trained,
+)
 from opteq.papers.engine.results import Results, Values
 from opteq.papers.engine.verdicts import Statement, points
 
@@ -48,7 +57,6 @@ def _measure(run: Trained) -> Values:
     values: Values = {}
     for side in _SIDES:
         values[f"exact_{side}"], values[f"steps_{side}"] = _exact(run, side)
-    values["training_seconds"] = float(sum(record["seconds"] for record in run.records))
     solved = not any(layer.gradient.is_forward_pass for layer in equilibria(run.model))
     if solved and run.recipe.seed == 0:  # one curve is enough to see
         for side in _SIDES:
@@ -122,7 +130,7 @@ OURS_LONG_RANGE = Experiment(
     columns=(
         *(Column(f"exact_{side}", f"exact at {side} %", 1, True) for side in _SIDES),
         *(Column(f"steps_{side}", f"steps at {side}", 0) for side in _SIDES),
-        Column("training_seconds", "training s", 0),
+        TRAINING,
         STEPS,
         PARAMETERS,
     ),
@@ -156,7 +164,6 @@ def _measure_seeds(run: Trained) -> Values:
 
     found = figures(own.seeds)
     values: Values = {key: found[key] for key in ("mean_iou", "accuracy", "steps")}
-    values["training_seconds"] = float(sum(record["seconds"] for record in run.records))
     values["by_marks"] = [figures(marks)["mean_iou"] for marks in _MARKS]
     values["without"] = figures(0)["mean_iou"]
     return values
@@ -187,7 +194,7 @@ OURS_SEEDS = Experiment(
         Column("without", "mIoU % without marks", percent=True),
         Column("accuracy", "accuracy %", percent=True),
         STEPS,
-        Column("training_seconds", "training s", 0),
+        TRAINING,
         PARAMETERS,
     ),
     claims=(
