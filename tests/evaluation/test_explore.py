@@ -13,8 +13,8 @@ from opteq.data.splits import sample
 from opteq.errors import DataError, OpteqError, OptionError
 from opteq.evaluation.explore import Damage, Handling, damaged, drawn, handled
 from opteq.gradient import Unrolled
-from opteq.kernels import Gaussian
-from opteq.kernels.gaussian import GammaRule, GaussianKernel
+from opteq.kernels import GammaRule, Gaussian
+from opteq.kernels.gaussian import GaussianKernel
 from opteq.layer import equilibria
 from opteq.operators import Dense
 from opteq.report.explorer_page import AS_TRAINED, _shown

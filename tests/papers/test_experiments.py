@@ -15,8 +15,10 @@ from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine import measures
 from opteq.papers.engine.experiment import SCALES, Row, Tiny, Trained
-from opteq.papers.engine.reproduction import Plan, recipes_of, reproduce, run_folder
+from opteq.papers.engine.plan import Plan, recipes_of
+from opteq.papers.engine.reproduction import reproduce
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results
+from opteq.papers.engine.runs import run_folder
 from opteq.papers.engine.small_scale import FAMILIES, tiny_recipe
 from opteq.papers.engine.verdicts import (
     NO_ONCE,

@@ -13,7 +13,7 @@ from opteq.cli.options import Checkpoint, DataDir, Run
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opteq.evaluation.evaluate import Evaluation
+    from opteq.evaluation.outcome import Evaluation
 
 
 def evaluate(

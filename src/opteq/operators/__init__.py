@@ -5,9 +5,11 @@ from opteq.operators.bidiagonal import Bidiagonal
 from opteq.operators.compose import Composition, Transposed
 from opteq.operators.convolution import Conv2d
 from opteq.operators.dense import Dense
-from opteq.operators.measuring import FourierSample, Identity, Mask, ParallelBeam, Physics
+from opteq.operators.parallel_beam import ParallelBeam
 from opteq.operators.patches import PatchProjection
+from opteq.operators.physics import Physics
 from opteq.operators.resample import AveragePool
+from opteq.operators.sampling import FourierSample, Identity, Mask
 from opteq.operators.separable import DepthwiseSeparable
 from opteq.operators.start import start_orthogonal
 from opteq.operators.weighted import WeightedOperator, freeze, weight_norm

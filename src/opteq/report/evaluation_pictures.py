@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opteq.evaluation.evaluate import Evaluation
+from opteq.evaluation.outcome import Evaluation
 from opteq.report.calibration import write_reliability
 from opteq.report.pictures import write_picture
 

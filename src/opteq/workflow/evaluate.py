@@ -12,7 +12,8 @@ from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
 from opteq.errors import OptionError
-from opteq.evaluation.evaluate import Evaluation, evaluate_model, evaluate_run
+from opteq.evaluation.evaluate import evaluate_model, evaluate_run
+from opteq.evaluation.outcome import Evaluation
 from opteq.models.network import Network
 from opteq.report.evaluation_pictures import write_pictures
 from opteq.workflow.train import Run

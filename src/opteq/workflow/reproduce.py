@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from opteq.options import one_of
-from opteq.papers.engine.reproduction import Plan, Reproduction, recipes_of
+from opteq.papers.engine.plan import Plan, recipes_of
+from opteq.papers.engine.reproduction import Reproduction
 from opteq.papers.engine.reproduction import reproduce as run_experiment
 from opteq.papers.registry import experiment
 from opteq.report.reproduction_page import write_reproduction
