@@ -163,6 +163,7 @@ def test_an_old_name_of_an_option_still_works_and_says_so_once():
         ("first", [2, 2, 1, 1]),
         ("early", [2, 2, 1]),
         ("nonlinear", [1, 2, 2]),
+        ("patches", [4]),
     ],
 )
 def test_stems_reduce_where_they_say(kind, strides):
@@ -172,3 +173,13 @@ def test_stems_reduce_where_they_say(kind, strides):
     assert stem(torch.rand(2, 3, 16, 16)).shape == (2, 8, 4, 4)
     activations = sum(isinstance(m, torch.nn.ReLU) for m in stem)
     assert activations == (len(strides) if kind == "nonlinear" else 1)
+
+
+def test_features_of_patches_know_nothing_beyond_them():
+    stem = Stem(3, 8, reductions=2, kind="patches").eval()
+    x = torch.rand(1, 3, 16, 16)
+    other = x.clone()
+    other[:, :, 4:8, 8:12] = torch.rand(3, 4, 4)
+    moved = (stem(other) != stem(x)).any(1)[0]
+    assert moved[1, 2]
+    assert moved.sum() == 1

@@ -92,6 +92,7 @@ def test_every_id_is_there():
         "gate",
         "depth",
         "acting",
+        "context",
         "long-range",
         "seeds",
         "reconstruction",
@@ -112,7 +113,7 @@ EVERY = [(name, scale) for name in TITLES for scale in SCALES if experiment(name
 # Those whose runs no other experiment has.
 ALONE = {
     *("opteq-t8", "opteq-t9", "opteq-t10", "geq-t3", "kerdeq-t3"),
-    *("ours-acting", "ours-deblurring", "ours-long-range"),
+    *("ours-acting", "ours-context", "ours-deblurring", "ours-long-range"),
     *("ours-reconstruction", "ours-seeds", "ours-tradeoff"),
 }
 # Our own model for Cityscapes.
@@ -289,6 +290,7 @@ def test_controls_stand_in_every_comparison():
     without = {"mopteq-f4", "kerdeq-f3", "ours-gate", "ours-depth", "ours-tradeoff"}
     without |= {
         "ours-acting",
+        "ours-context",
         "ours-long-range",
         "ours-seeds",
         "ours-reconstruction",

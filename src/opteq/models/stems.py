@@ -12,8 +12,8 @@ from opteq.operators import Conv2d
 from opteq.options import one_of
 from opteq.states import fast_order
 
-StemKind = Literal["late", "early", "first", "nonlinear"]
-_KINDS = ("late", "early", "first", "nonlinear")
+StemKind = Literal["late", "early", "first", "nonlinear", "patches"]
+_KINDS = ("late", "early", "first", "nonlinear", "patches")
 
 
 class Stem(nn.Sequential):
@@ -26,7 +26,9 @@ class Stem(nn.Sequential):
     - "early": the reductions, then one convolution: on a CPU convolutions at full resolution can
       cost as much as the equilibrium;
     - "nonlinear": one convolution, then the reductions (one plain convolution if there are none),
-      each followed by batch norm and ReLU. The others are linear up to their last ReLU.
+      each followed by batch norm and ReLU. The others are linear up to their last ReLU;
+    - "patches": one convolution of the patches of side 2^`reductions`, so that a feature knows
+      nothing beyond its own patch: whatever context there is comes from what follows.
     """
 
     def __init__(
@@ -45,11 +47,15 @@ class Stem(nn.Sequential):
             "first": [2] * reductions + plain,
             "early": [2] * reductions + [1] if reductions else plain,
             "nonlinear": [1] + ([2] * reductions or [1]),
+            "patches": [2**reductions],
         }[kind]
         layers: list[nn.Module] = []
         for i, stride in enumerate(strides):
             width = in_channels if i == 0 else channels
-            layers.append(nn.Conv2d(width, channels, 3, stride=stride, padding=1, bias=False))
+            size, padding = (stride, 0) if kind == "patches" else (3, 1)
+            layers.append(
+                nn.Conv2d(width, channels, size, stride=stride, padding=padding, bias=False)
+            )
             if kind == "nonlinear" or i == len(strides) - 1:
                 layers += [nn.BatchNorm2d(channels), nn.ReLU()]
         super().__init__(*layers)

@@ -35,6 +35,7 @@ TITLES = {
     "ours-gate": "where the Gaussian gate earns its cost: gamma from 0 up",
     "ours-depth": "1, 2, 5, 10 applications of the map, and the equilibrium",
     "ours-acting": "does solving pay? Equilibria that act, beside 1, 2 and 5 applications",
+    "ours-context": "does solving pay where only the equilibrium can see far?",
     "ours-long-range": "mazes: what is learnt on small ones, solved on large ones",
     "ours-seeds": "segmentation from a few marked pixels: learned wires and the random walker",
     "ours-reconstruction": "an energy of images, learned once: noise, blur, missing pixels",

@@ -24,22 +24,22 @@ from opteq.papers.engine.experiment import (
 from opteq.papers.engine.results import Results, Values
 from opteq.papers.engine.verdicts import Statement, points
 
-_LINEAR = {"kernel": "linear", "norm_bound": 0.95, "start": "normal"}
-_FEW = (1, 2, 5)
+LINEAR = {"kernel": "linear", "norm_bound": 0.95, "start": "normal"}
+FEW = (1, 2, 5)
 
 
-def _unrolled(steps: int, solver: Mapping[str, Any]) -> dict[str, Any]:
+def unrolled(steps: int, solver: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a model that takes so many steps in place of a solve."""
     gradient = {"name": "unrolled", "steps": steps}
     return {"gradient": gradient, "solver": {**solver, "on_failure": "ignore"}}
 
 
-_PICARD = {"name": "picard"}
+PICARD = {"name": "picard"}
 # Plain iteration diverges at these norms; forward-backward steps with a step that is sure descend.
-_DESCENT = {"name": "forward_backward", "accelerate": False}
+DESCENT = {"name": "forward_backward", "accelerate": False}
 
 
-def _times(steps: int) -> str:
+def times(steps: int) -> str:
     return "once" if steps == 1 else f"{steps} steps"
 
 
@@ -47,7 +47,7 @@ def _row(label: str, **options: Any) -> Row:
     return Row(label, Tiny("acting", options))
 
 
-def _score(run: Trained) -> Values:
+def score(run: Trained) -> Values:
     """Accuracy, or mean intersection over union; for classifiers calibration too."""
     found = measures.accuracy(run)
     segments = run.data.task == "segmentation"
@@ -55,58 +55,56 @@ def _score(run: Trained) -> Values:
     return found if segments else found | measures.calibration(run)
 
 
-def _pictures(results: Results) -> dict[str, Picture]:
+def steps_picture(results: Results, names: Mapping[str, str]) -> dict[str, Picture]:
+    """The score against the steps that a model was trained with, the solve last: a line for each
+    of `names`, which say what the titles of its rows begin with."""
     series = {}
-    for name in ("linear", "GEQ, norm 3"):
-        labels = [f"{name}, {_times(n)}" for n in _FEW]
-        known = [
-            (n, label) for n, label in zip(_FEW, labels, strict=True) if label in results.values
-        ]
+    for title, name in names.items():
+        labels = {n: f"{name}, {times(n)}" for n in FEW}
+        known = {n: label for n, label in labels.items() if label in results.values}
         solved = f"{name}, solved"
         if not known or solved not in results.values:
             continue
-        every = [*(label for _, label in known), solved]
+        every = [*known.values(), solved]
         # The solve stands where its mean number of steps is.
-        x = [*(float(n) for n, _ in known), max(results.mean(solved, "steps"), 6.0)]
-        series[name] = Series(
+        x = [*map(float, known), max(results.mean(solved, "steps"), 6.0)]
+        series[title] = Series(
             x,
             [100 * results.mean(label, "score") for label in every],
             [100 * results.spread(label, "score") for label in every],
         )
-    return {
-        "steps": Curves(
-            "Trained with so many steps; the last point is solved", "steps", "score %", series
-        )
-    }
+    title = "Trained with so many steps; the last point is solved"
+    return {"steps": Curves(title, "steps", "score %", series)}
 
 
+COLUMNS = (
+    Column("mean_iou", "mIoU %", percent=True),
+    ACCURACY,
+    FEEDBACK,
+    RESCALED,
+    STEPS,
+    Column("nll_or_known_kl", "NLL", 4),
+    Column("calibration_error", "ECE %", 2, True),
+    TRAINING,
+    PARAMETERS,
+)
 OURS_ACTING = Experiment(
     rows=(
-        *(_row(f"linear, {_times(n)}", **_LINEAR, **_unrolled(n, _PICARD)) for n in _FEW),
-        _row("linear, solved", **_LINEAR),
+        *(_row(f"linear, {times(n)}", **LINEAR, **unrolled(n, PICARD)) for n in FEW),
+        _row("linear, solved", **LINEAR),
         _row("GEQ, norm 0.95, once", norm_bound=0.95, start="normal", **APPLIED_ONCE),
         _row("GEQ, norm 0.95, solved", norm_bound=0.95, start="normal"),
         _row("GEQ, norm 1.45, solved", norm_bound=1.45),
-        *(_row(f"GEQ, norm 3, {_times(n)}", **_unrolled(n, _DESCENT)) for n in _FEW),
+        *(_row(f"GEQ, norm 3, {times(n)}", **unrolled(n, DESCENT)) for n in FEW),
         _row("GEQ, norm 3, solved"),
         _row("GEQ, norm 3, solved, one-step gradient", gradient="one_step"),
-        _row("GEQ, norm 3, gate off, once", gamma=1e-6, **_unrolled(1, _DESCENT)),
+        _row("GEQ, norm 3, gate off, once", gamma=1e-6, **unrolled(1, DESCENT)),
         _row("GEQ, norm 3, gate off, solved", gamma=1e-6),
     ),
     data="pairs",
-    measure=_score,
+    measure=score,
     reported_as=None,
-    columns=(
-        Column("mean_iou", "mIoU %", percent=True),
-        ACCURACY,
-        FEEDBACK,
-        RESCALED,
-        STEPS,
-        Column("nll_or_known_kl", "NLL", 4),
-        Column("calibration_error", "ECE %", 2, True),
-        TRAINING,
-        PARAMETERS,
-    ),
+    columns=COLUMNS,
     claims=(
         *(
             Statement(f"linear kernel: the equilibrium beats {text}", points(*pair, "score"))
@@ -145,7 +143,7 @@ OURS_ACTING = Experiment(
             points("GEQ, norm 3, solved", "GEQ, norm 3, gate off, solved", "score"),
         ),
     ),
-    pictures=_pictures,
+    pictures=lambda found: steps_picture(found, {"linear": "linear", "GEQ, norm 3": "GEQ, norm 3"}),
     note=(
         "One equilibrium between a stem of three convolutions and the head, the same in every row; "
         "rows differ in how often its map is applied, in training and in the test. One application "
