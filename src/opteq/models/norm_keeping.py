@@ -1,7 +1,8 @@
 """Layers of Lipschitz constant 1 that keep lengths wherever they can, from which networks are made
 whose certificate is their design.
 
-`Reflection` is ours: for any weights, and only if its equilibrium is solved. The others are those
+`Reflection` is ours: for any weights, and only if its equilibrium is solved. `Rescaled` makes a
+layer of any equilibrium with a bound, GEQ's for one. The others are those
 of the literature, by their formulas: convex-potential layers (Meunier et al. 2022), almost
 orthogonal (Prach and Lampert 2022), SDP-based (Araujo et al. 2023) and orthogonal convolutions by
 Cayley's transform (Trockman and Kolter 2021).
@@ -9,6 +10,7 @@ Cayley's transform (Trockman and Kolter 2021).
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
@@ -80,7 +82,18 @@ class Widened(nn.Module):
         return 1.0
 
 
-class Reflection(nn.Module):
+class SolvedLayer(nn.Module):
+    """A layer whose answer is made of an equilibrium."""
+
+    def run(self, u: Tensor) -> tuple[Tensor, Solution]:
+        """The answer, and how its equilibrium was reached."""
+        raise NotImplementedError
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.run(u)[0]
+
+
+class Reflection(SolvedLayer):
     """2z - u, z the equilibrium for the injection u. Of the proximal operator of a convex function
     this moves by no more than u does, and where that function is flat or steep by exactly as
     much."""
@@ -90,7 +103,6 @@ class Reflection(nn.Module):
         self.layer = layer
 
     def run(self, u: Tensor) -> tuple[Tensor, Solution]:
-        """The reflection, and how its equilibrium was reached."""
         solution = self.layer.solve(u, self._start(u))
         z = cast(Tensor, solution.state)
         if z.shape != u.shape:
@@ -108,8 +120,24 @@ class Reflection(nn.Module):
             return None
         return u.detach() if layer.warm_start is None else None
 
-    def forward(self, u: Tensor) -> Tensor:
-        return self.run(u)[0]
+
+class Rescaled(SolvedLayer):
+    """z / L, z the equilibrium for the injection u and L the Lipschitz constant that the norm
+    bounds of its weights promise: for GEQ that of its sector, below 1 up to |W| = 1.07, so that the
+    answer is longer than z."""
+
+    def __init__(self, layer: Equilibrium) -> None:
+        super().__init__()
+        self.layer, self.constant = layer, layer.map.bounds().lipschitz
+        if not 0 < self.constant < math.inf:
+            raise OptionError(
+                "No Lipschitz constant of this equilibrium is known.",
+                "Give weights with a norm bound at which it is unique.",
+            )
+
+    def run(self, u: Tensor) -> tuple[Tensor, Solution]:
+        solution = self.layer.solve(u)
+        return cast(Tensor, solution.state) / self.constant, solution
 
 
 class ConvexPotential(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.gradient import GradientRule, Implicit
-from opteq.kernels import Measurement, Ridge
+from opteq.kernels import Measurement, PatchGaussian, Ridge
 from opteq.layer import Equilibrium
 from opteq.models.bounded import SortedPairs
 from opteq.models.network import Network, Output
@@ -20,23 +20,27 @@ from opteq.models.norm_keeping import (
     ConvexPotential,
     Pooled,
     Reflection,
+    Rescaled,
     SDPBased,
+    SolvedLayer,
     ToDepth,
     UnitRows,
     Widened,
     even,
 )
-from opteq.operators import Conv2d, start_orthogonal
+from opteq.operators import Conv2d, PatchProjection, start_orthogonal
 from opteq.options import one_of, positive, whole
 from opteq.penalties import Free
 from opteq.potentials import Huber, Potential, Ramp, SoftRamp, Spline
 from opteq.problem import Problem
 from opteq.solve import ForwardBackward, Nesterov, Solver
 
-LayerKind = Literal["proximal", "convex_potential", "almost_orthogonal", "sdp", "cayley"]
+LayerKind = Literal["proximal", "geq", "convex_potential", "almost_orthogonal", "sdp", "cayley"]
 PotentialKind = Literal["ramp", "soft_ramp", "huber", "spline"]
 # Above this |W| the memory of accelerated forward-backward steps is too short.
 _STIFF = 10.0
+# Up to here an isometry W with open gates keeps lengths: w / (1 + w^2) is the constant itself.
+_GEQ_NORM = 0.6
 
 
 class Stack(Network):
@@ -53,7 +57,7 @@ class Stack(Network):
     def compute(self, x: Tensor) -> Output:
         solutions = []
         for layer in self.layers:
-            if isinstance(layer, Reflection):
+            if isinstance(layer, SolvedLayer):
                 x, solution = layer.run(x)
                 solutions.append(solution)
             else:
@@ -86,8 +90,9 @@ def stack(
 
     `layer` "proximal" reflects at the proximal operator of sum psi(Wz + b), with `hidden` rows in W
     for each place (by default as many as channels). |W| is `start` at first and at most `gain`: the
-    larger, the harder to solve, but the certificate does not depend on it. The others are the
-    layers of the literature with as many parameters. `temperature` is that of the head; see
+    larger, the harder to solve, but the certificate does not depend on it. "geq" is GEQ's
+    equilibrium without a penalty, |W| at most 0.6, divided by its Lipschitz constant. The others
+    are the layers of the literature with as many parameters. `temperature` is that of the head; see
     `UnitRows`.
     """
     one_of("layer", layer, get_args(LayerKind))
@@ -109,6 +114,8 @@ def stack(
             psi = _potential(potential)
             operator = _operator(width, inner, gain, start)
             return [_reflection(operator, psi, solver, gradient)]
+        if layer == "geq":
+            return [_geq(width, solver, gradient)]
         if layer == "convex_potential":
             return [ConvexPotential(width, inner)]
         if layer == "sdp":
@@ -151,6 +158,18 @@ def _reflection(
     similarity = Measurement() + Ridge(operator, potential, bias=bias)
     problem = Problem(penalty=Free(), similarity=similarity)
     return Reflection(Equilibrium(problem, solver=solver, gradient=gradient))
+
+
+def _geq(channels: int, solver: Solver, gradient: GradientRule) -> Rescaled:
+    """W and H near isometries; patches of 2x2 places of a quarter of the channels."""
+    if channels % 4:
+        raise OptionError(f"{channels} channels have no quarters.", "Give a multiple of 4.")
+    projection = PatchProjection(patch=2, split=channels // 4, hidden=channels)
+    similarity = PatchGaussian(
+        Conv2d(channels, channels, norm_bound=_GEQ_NORM), projection, 0.5, learn_gamma=True
+    )
+    problem = Problem(penalty=Free(), similarity=start_orthogonal(similarity))
+    return Rescaled(Equilibrium(problem, solver=solver, gradient=gradient))
 
 
 def _potential(kind: PotentialKind) -> Potential:

@@ -19,7 +19,7 @@ from opteq.layer import Equilibrium
 from opteq.models.bounded import Bounded, SortedPairs
 from opteq.models.heads import BoundedHead, PooledHead
 from opteq.models.network import Network
-from opteq.models.norm_keeping import Reflection, UnitRows
+from opteq.models.norm_keeping import Reflection, Rescaled, UnitRows
 from opteq.models.stems import BoundedStem, Stem
 from opteq.operators import Dense, Identity, LinearOperator
 from opteq.operators.base import Shape, promised
@@ -197,6 +197,10 @@ def _reflection(module: Reflection) -> float:
     return 2 * returned_bounds(module.layer).lipschitz + 1
 
 
+def _rescaled(module: Rescaled) -> float:
+    return returned_bounds(module.layer).lipschitz / module.constant
+
+
 def _dropout(module: nn.Module) -> float:
     return math.inf if module.training else 1.0
 
@@ -237,4 +241,5 @@ _KNOWN: dict[type, Callable[[Any], float]] = {
     BoundedHead: _head,
     UnitRows: _unit_rows,
     Reflection: _reflection,
+    Rescaled: _rescaled,
 }
