@@ -546,6 +546,17 @@ def test_names_that_match_nothing_say_so():
     }
 
 
+def test_commands_are_listed_each_in_one_sentence():
+    listed = run_inside("--help").stdout
+    for command in app.registered_commands:
+        assert command.callback is not None
+        assert command.short_help is not None
+        words = " ".join((command.callback.__doc__ or "").split())
+        assert re.search(rf"│ {command.name} ", listed)
+        assert words.startswith(command.short_help.removesuffix("."))
+        assert "\n" not in command.short_help
+
+
 def test_help_has_an_example_of_every_command_and_loses_no_words():
     commands = [command.name for command in app.registered_commands]
     assert len(commands) >= 14

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -38,21 +39,41 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.command("predict")(predict.predict)
-app.command("explain")(predict.explain)
-app.command("explore")(explore.explore)
-app.command("export")(export.export)
-app.command("restore")(restore.restore)
-app.command("report")(report.report)
-app.command("list")(listing.listing)
-app.command("show")(show.show)
-app.command("doctor")(doctor.doctor)
-app.command("certify")(certify.certify)
-app.command("bench")(bench.bench)
+_COMMANDS = {
+    "Train": {
+        "train": train.train,
+        "compare": compare.compare,
+        "reproduce": reproduce.reproduce,
+        "report": report.report,
+    },
+    "Judge": {
+        "evaluate": evaluate.evaluate,
+        "certify": certify.certify,
+        "explain": predict.explain,
+        "explore": explore.explore,
+    },
+    "Use": {
+        "predict": predict.predict,
+        "restore": restore.restore,
+        "export": export.export,
+    },
+    "Look up": {
+        "list": listing.listing,
+        "show": show.show,
+        "doctor": doctor.doctor,
+        "bench": bench.bench,
+    },
+}
+
+
+def _first_sentence(command: Callable[..., object]) -> str:
+    """For the list of commands, which keeps line breaks."""
+    return " ".join((command.__doc__ or "").split()).partition(". ")[0].rstrip(".") + "."
+
+
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel, short_help=_first_sentence(_command))(_command)
 
 
 def _print_version(wanted: bool) -> None:
