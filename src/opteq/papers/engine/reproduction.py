@@ -172,7 +172,8 @@ def _cell(results: Results, label: str, column: Column) -> str:
     if not values:
         return "-"
     text = column.text(results.mean(label, column.key))
-    if len(values) < 2 or column.key == "parameters":
+    same_count = column.digits == 0 and not column.percent and len(set(values)) == 1
+    if len(values) < 2 or same_count:
         return text
     return f"{text} +- {column.text(results.spread(label, column.key))}"
 
