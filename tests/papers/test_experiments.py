@@ -14,9 +14,9 @@ from opteq.errors import OptionError, UnknownOptionError
 from opteq.exhibits import Curves, Dots, HeatMaps, Series, Table, Tile, Tiles
 from opteq.papers.catalogue import TITLES
 from opteq.papers.engine import measures
-from opteq.papers.engine.experiment import SCALES, Row, Tiny, Trained
+from opteq.papers.engine.experiment import SCALES, Column, Row, Tiny, Trained
 from opteq.papers.engine.plan import Plan, recipes_of
-from opteq.papers.engine.reproduction import reproduce
+from opteq.papers.engine.reproduction import _cell, reproduce
 from opteq.papers.engine.results import GAIN, NEVER_WARM, Results
 from opteq.papers.engine.runs import run_folder
 from opteq.papers.engine.small_scale import FAMILIES, tiny_recipe
@@ -283,6 +283,13 @@ def test_a_published_figure_stands_in_one_place():
                 assert one.published(row)[one.reported_as] == figure
                 shown += 1
     assert shown > 90
+
+
+def test_counts_that_all_seeds_share_have_no_spread():
+    results = Results({"a": [{"n": 3.0}, {"n": 3.0}], "b": [{"n": 3.0}, {"n": 5.0}]})
+    assert _cell(results, "a", Column("n", "", 0)) == "3"
+    assert _cell(results, "b", Column("n", "", 0)) == "4 +- 1"
+    assert _cell(results, "a", Column("n", "", 2)) == "3.00 +- 0.00"
 
 
 def test_controls_stand_in_every_comparison():
