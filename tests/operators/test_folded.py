@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from opteq.errors import CompileWarning
 from opteq.kernels import Measurement, Ridge
-from opteq.kernels.ridge import _compiled
+from opteq.kernels.responses import compiled
 from opteq.operators import Conv2d
 from opteq.operators.folded import BLOCK, even_sides, fold, foldable
 from opteq.potentials import Spline
@@ -73,7 +73,7 @@ def test_a_prior_that_cannot_be_compiled_works_as_it_is(monkeypatch):
         return fail
 
     monkeypatch.setattr(torch, "compile", broken)
-    _compiled.cache_clear()
+    compiled.cache_clear()
     torch.manual_seed(0)
     prior = Ridge(Conv2d(1, 8, 5), Spline(10.0, 0.9))
     z = torch.rand(2, 1, 12, 14)
@@ -82,7 +82,7 @@ def test_a_prior_that_cannot_be_compiled_works_as_it_is(monkeypatch):
     with pytest.warns(CompileWarning, match="no compiler found"):
         torch.testing.assert_close(prior.gradient(z, z), expected)
     torch.testing.assert_close(prior.gradient(z, z), expected)  # and is mentioned once
-    _compiled.cache_clear()
+    compiled.cache_clear()
 
 
 @pytest.mark.parametrize("size", [(12, 14), (11, 14), (12, 13), (11, 13), (1, 14), (5, 1)])

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from opteq.errors import CompileWarning, OptionError, ShapeError
+from opteq.errors import OptionError, ShapeError
+from opteq.kernels.responses import (
+    checked_scale,
+    compiled,
+    per_channel,
+    pull_and_weight,
+    slope,
+    weight_of,
+)
 from opteq.operators import LinearOperator, freeze
 from opteq.operators.base import Norms, promised
-from opteq.operators.folded import BLOCK, Folded, even_sides, fold, foldable
+from opteq.operators.folded import Folded, even_sides, fold, foldable
 from opteq.options import positive, strict_options, whole
 from opteq.potentials import Potential, Quadratic
-from opteq.potentials.potential import PureSlope, tiny
+from opteq.potentials.potential import tiny
 from opteq.problem.curvature import Curvature, SimilarityBounds
 from opteq.problem.parabolas import Energy, Products, Term, moved, products
 from opteq.problem.similarity import (
@@ -84,13 +89,13 @@ class Ridge(Similarity):
         self.scale = None
         self.compiled = False
         if scale is not None:
-            self.scale = _checked(scale)
+            self.scale = checked_scale(scale)
 
     def rescaled(self, scale: Tensor, strength: float | None = None) -> Ridge:
         """The same prior, with the same parameters, at another scale (and strength). Gradients
         flow into `scale`."""
         twin = copy.copy(self)
-        twin.scale = _checked(scale)
+        twin.scale = checked_scale(scale)
         if strength is not None:
             twin.strength = positive("strength", strength, allow_zero=True)
         return twin
@@ -203,17 +208,17 @@ class _BoundRidge(BoundSimilarity):
         if self.ridge.group > 1:
             return self.weights(v) * v
         if self.scale is None and not self.ridge.compiled:
-            slope = self.pure(v, *self.numbers)
+            found = self.pure(v, *self.numbers)
         else:
-            slope = self._run(_slope, v, self._scale_of(v))
-        return slope if self.ridge.strength == 1 else self.ridge.strength * slope
+            found = self._run(slope, v, self._scale_of(v))
+        return found if self.ridge.strength == 1 else self.ridge.strength * found
 
     def pull_and_weights(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """The pull, and its ratio to the responses."""
         if self.ridge.group > 1:
             weights = self.weights(v)
             return weights * v, weights
-        fast = self.fast(_pull_and_weight)
+        fast = self.fast(pull_and_weight)
         return fast(v, self._scale_of(v), self.ridge.strength, self.pure, *self.numbers)
 
     def weights(self, v: Tensor) -> Tensor:
@@ -224,14 +229,14 @@ class _BoundRidge(BoundSimilarity):
         return weight.unsqueeze(2).expand_as(self._grouped(v)).reshape(v.shape)
 
     def _weight(self, t: Tensor, a: Tensor | float) -> Tensor:
-        return self._run(_weight, t, a)
+        return self._run(weight_of, t, a)
 
     def _run(self, function: Callable[..., Tensor], t: Tensor, a: Tensor | float) -> Tensor:
         return self.fast(function)(t, a, self.pure, *self.numbers)
 
     def fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled if the prior is."""
-        return _compiled(function) if self.ridge.compiled else function
+        return compiled(function) if self.ridge.compiled else function
 
     def _length(self, v: Tensor) -> Tensor:
         """The numbers that psi sees."""
@@ -242,13 +247,13 @@ class _BoundRidge(BoundSimilarity):
     def _biased(self, v: Tensor) -> Tensor:
         if self.ridge.bias is None:
             return v
-        return v + _per_channel("bias", self.ridge.bias[None].to(v), v, v.shape[1])
+        return v + per_channel("bias", self.ridge.bias[None].to(v), v, v.shape[1])
 
     def _scale_of(self, v: Tensor) -> Tensor | float:
         """The scale, in a shape that multiplies what psi sees."""
         if self.scale is None:
             return 1.0
-        return _per_channel("scale", self.scale, v, v.shape[1] // self.ridge.group)
+        return per_channel("scale", self.scale, v, v.shape[1] // self.ridge.group)
 
     def _grouped(self, v: Tensor) -> Tensor:
         """(batch, groups, group, ...)."""
@@ -271,18 +276,6 @@ class _BoundRidge(BoundSimilarity):
 
     def curvature(self) -> Curvature:
         return self._curvature
-
-
-def _per_channel(name: str, numbers: Tensor, v: Tensor, expected: int) -> Tensor:
-    """(1 or batch, channels) in a shape that goes with responses, folded or not."""
-    copies = 1 if numbers.shape[1] == expected else BLOCK**2
-    found = numbers.repeat_interleave(copies, 1)
-    if found.shape[1] != expected:
-        raise ShapeError(
-            f"The {name} has {numbers.shape[1]} columns.",
-            "Give one for each filter, or for each group of them.",
-        )
-    return found.view(*found.shape, *[1] * (v.ndim - 2))
 
 
 class _Prior(Term):
@@ -313,59 +306,3 @@ class _Prior(Term):
         twin = _Prior(self.bound.select(index))
         twin.operator = self.operator
         return twin
-
-
-def _slope(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
-    """The derivative of psi(a t) / a^2."""
-    return pure(a * t, *numbers) / a
-
-
-def _weight(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
-    """The same divided by t, which is psi''(0) at 0."""
-    size = (a * t).abs().clamp(min=tiny(t))
-    return pure(size, *numbers) / size
-
-
-def _pull_and_weight(
-    t: Tensor, a: Tensor | float, strength: float, pure: PureSlope, *numbers: Tensor
-) -> tuple[Tensor, Tensor]:
-    weight = strength * _weight(t, a, pure, *numbers)
-    return weight * t, weight
-
-
-@cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled at its first call; as it is where that fails, for want of a compiler,
-    say."""
-    fast: Callable[..., Any] | None = torch.compile(function)
-
-    def run(*arguments: Any) -> Any:
-        nonlocal fast
-        if fast is not None:
-            try:
-                return fast(*arguments)
-            except RuntimeError as error:
-                found = function(*arguments)  # a fault of the function itself is raised here
-                fast = None
-                reason = (str(error).splitlines() or [""])[0][:120]
-                warnings.warn(
-                    f"The prior could not be compiled ({reason}); it runs more slowly without.",
-                    CompileWarning,
-                    stacklevel=2,
-                )
-                return found
-        return function(*arguments)
-
-    return run
-
-
-def _checked(scale: Tensor) -> Tensor:
-    """A scale of shape (1 or batch, channels)."""
-    if not isinstance(scale, Tensor) or scale.ndim not in (1, 2):
-        raise OptionError(
-            "The scale is not a tensor of one or two axes.",
-            "Give one number for each channel, or for each sample and channel.",
-        )
-    if scale.numel() and not bool((scale.detach() > 0).all()):
-        raise OptionError("The scale has entries that are not above 0.", "Give positive numbers.")
-    return scale if scale.ndim == 2 else scale[None]

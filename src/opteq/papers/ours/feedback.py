@@ -40,6 +40,7 @@ DESCENT = {"name": "forward_backward", "accelerate": False}
 
 
 def times(steps: int) -> str:
+    """How often a row's map is applied, in its title."""
     return "once" if steps == 1 else f"{steps} steps"
 
 

@@ -1,0 +1,85 @@
+"""What is done to each response of a filter: slopes and weights of a potential at a scale, compiled
+if wanted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from opteq.errors import CompileWarning, OptionError, ShapeError
+from opteq.operators.folded import BLOCK
+from opteq.potentials.potential import PureSlope, tiny
+
+
+def slope(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+    """The derivative of psi(a t) / a^2."""
+    return pure(a * t, *numbers) / a
+
+
+def weight_of(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+    """The same divided by t, which is psi''(0) at 0."""
+    size = (a * t).abs().clamp(min=tiny(t))
+    return pure(size, *numbers) / size
+
+
+def pull_and_weight(
+    t: Tensor, a: Tensor | float, strength: float, pure: PureSlope, *numbers: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a response pulls by, and its ratio to the response."""
+    weight = strength * weight_of(t, a, pure, *numbers)
+    return weight * t, weight
+
+
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function compiled at its first call; as it is where that fails, for want of a compiler,
+    say."""
+    fast: Callable[..., Any] | None = torch.compile(function)
+
+    def run(*arguments: Any) -> Any:
+        nonlocal fast
+        if fast is not None:
+            try:
+                return fast(*arguments)
+            except RuntimeError as error:
+                found = function(*arguments)  # a fault of the function itself is raised here
+                fast = None
+                reason = (str(error).splitlines() or [""])[0][:120]
+                warnings.warn(
+                    f"The prior could not be compiled ({reason}); it runs more slowly without.",
+                    CompileWarning,
+                    stacklevel=2,
+                )
+                return found
+        return function(*arguments)
+
+    return run
+
+
+def per_channel(name: str, numbers: Tensor, v: Tensor, expected: int) -> Tensor:
+    """(1 or batch, channels) in a shape that goes with responses, folded or not."""
+    copies = 1 if numbers.shape[1] == expected else BLOCK**2
+    found = numbers.repeat_interleave(copies, 1)
+    if found.shape[1] != expected:
+        raise ShapeError(
+            f"The {name} has {numbers.shape[1]} columns.",
+            "Give one for each filter, or for each group of them.",
+        )
+    return found.view(*found.shape, *[1] * (v.ndim - 2))
+
+
+def checked_scale(scale: Tensor) -> Tensor:
+    """A scale of shape (1 or batch, channels)."""
+    if not isinstance(scale, Tensor) or scale.ndim not in (1, 2):
+        raise OptionError(
+            "The scale is not a tensor of one or two axes.",
+            "Give one number for each channel, or for each sample and channel.",
+        )
+    if scale.numel() and not bool((scale.detach() > 0).all()):
+        raise OptionError("The scale has entries that are not above 0.", "Give positive numbers.")
+    return scale if scale.ndim == 2 else scale[None]
