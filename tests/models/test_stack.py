@@ -137,8 +137,13 @@ def test_an_equilibrium_that_can_move_any_distance_cannot_be_rescaled():
     layer = opteq.Equilibrium(problem, solver=ForwardBackward(), allow_uncertified=True)
     with pytest.raises(OptionError, match="No Lipschitz constant"):
         Rescaled(layer)
-    with pytest.raises(OptionError, match="quarters"):
-        stack(layer="geq", channels=(6,), side=4, first=1)
+
+
+@pytest.mark.parametrize("channels", [4, 6, 7])
+def test_any_number_of_channels_has_patches(channels):
+    model = stack(layer="geq", channels=(channels,), depth=(1,), side=4, first=1)
+    assert model(torch.rand(2, 3, 4, 4)).shape == (2, 10)
+    assert module_lipschitz(model.layers) <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("kind", get_args(LayerKind))

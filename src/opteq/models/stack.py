@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -161,10 +162,10 @@ def _reflection(
 
 
 def _geq(channels: int, solver: Solver, gradient: GradientRule) -> Rescaled:
-    """W and H near isometries; patches of 2x2 places of a quarter of the channels."""
-    if channels % 4:
-        raise OptionError(f"{channels} channels have no quarters.", "Give a multiple of 4.")
-    projection = PatchProjection(patch=2, split=channels // 4, hidden=channels)
+    """W and H near isometries; patches of 2x2 places of a quarter of the channels, or of half of
+    them or all where there are no quarters."""
+    split = channels // math.gcd(channels, 4)
+    projection = PatchProjection(patch=2, split=split, hidden=4 * split)
     similarity = PatchGaussian(
         Conv2d(channels, channels, norm_bound=_GEQ_NORM), projection, 0.5, learn_gamma=True
     )

@@ -18,7 +18,7 @@ from opteq.papers.ours.feedback import (
     unrolled,
 )
 
-_PATCHES = {"stem": "patches"}
+_PATCHES: dict[str, Any] = {"stem": "patches"}
 # One application takes between a quarter and a third of a solve's training time.
 _EPOCHS, _LONGER = 60, 240
 
@@ -28,16 +28,10 @@ def _row(label: str, *, epochs: int | None = None, **options: Any) -> Row:
     return Row(label, Tiny("acting", options, settings))
 
 
-def _alone(name: str, **options: Any) -> tuple[Row, ...]:
-    return (
-        *(_row(f"{name}, {times(n)}", **options, **unrolled(n, DESCENT)) for n in FEW),
-        _row(f"{name}, solved", **options),
-    )
-
-
 OURS_CONTEXT = Experiment(
     rows=(
-        *_alone("patches", **_PATCHES),
+        *(_row(f"patches, {times(n)}", **_PATCHES, **unrolled(n, DESCENT)) for n in FEW),
+        _row("patches, solved", **_PATCHES),
         _row("patches, once, for longer", epochs=_LONGER, **_PATCHES, **unrolled(1, DESCENT)),
         _row("patches, solved, one-step gradient", gradient="one_step", **_PATCHES),
         _row("patches, linear, once", **_PATCHES, **LINEAR, **unrolled(1, PICARD)),
