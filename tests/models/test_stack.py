@@ -139,6 +139,20 @@ def test_an_equilibrium_that_can_move_any_distance_cannot_be_rescaled():
         Rescaled(layer)
 
 
+def test_the_bound_of_a_rescaled_layer_is_that_of_what_it_computes():
+    layer = Rescaled(opteq.Equilibrium(Problem(penalty=Free(), similarity=Gaussian(Dense(5, 5)))))
+    known = module_lipschitz(layer)
+    assert 0 < known <= 1 + 1e-6
+    layer.constant /= 4
+    assert module_lipschitz(layer) == pytest.approx(4 * known)
+
+    class Longer(Rescaled):
+        def forward(self, u):
+            return 5 * u
+
+    assert module_lipschitz(Longer(layer.layer)) == math.inf
+
+
 @pytest.mark.parametrize("channels", [4, 6, 7])
 def test_any_number_of_channels_has_patches(channels):
     model = stack(layer="geq", channels=(channels,), depth=(1,), side=4, first=1)
