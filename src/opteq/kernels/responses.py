@@ -13,22 +13,27 @@ from torch import Tensor
 
 from opteq.errors import CompileWarning, OptionError, ShapeError
 from opteq.operators.folded import BLOCK
-from opteq.potentials.potential import PureSlope, tiny
+from opteq.potentials.potential import PureFunction, tiny
 
 
-def slope(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+def slope(t: Tensor, a: Tensor | float, pure: PureFunction, *numbers: Tensor) -> Tensor:
     """The derivative of psi(a t) / a^2."""
     return pure(a * t, *numbers) / a
 
 
-def weight_of(t: Tensor, a: Tensor | float, pure: PureSlope, *numbers: Tensor) -> Tensor:
+def weight_of(t: Tensor, a: Tensor | float, pure: PureFunction, *numbers: Tensor) -> Tensor:
     """The same divided by t, which is psi''(0) at 0."""
     size = (a * t).abs().clamp(min=tiny(t))
     return pure(size, *numbers) / size
 
 
+def bend_of(t: Tensor, a: Tensor | float, bend: PureFunction, *numbers: Tensor) -> Tensor:
+    """Its second derivative."""
+    return bend(a * t, *numbers)
+
+
 def pull_and_weight(
-    t: Tensor, a: Tensor | float, strength: float, pure: PureSlope, *numbers: Tensor
+    t: Tensor, a: Tensor | float, strength: float, pure: PureFunction, *numbers: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What a response pulls by, and its ratio to the response."""
     weight = strength * weight_of(t, a, pure, *numbers)

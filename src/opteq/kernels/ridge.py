@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from opteq.errors import OptionError, ShapeError
 from opteq.kernels.responses import (
+    bend_of,
     checked_scale,
     compiled,
     per_channel,
@@ -154,7 +155,7 @@ class _BoundRidge(BoundSimilarity):
         self.folded: Folded | None = None
         if ridge.group == 1 and foldable(ridge.operator):
             self.folded = fold(ridge.operator)
-        self.pure, self.numbers = ridge.potential.pure_slope()
+        self.pure_slope, self.pure_bend, self.numbers = ridge.potential.pure()
 
     def value(self, z: Tensor) -> Tensor:
         v = self._biased(self.operator_for(z)(z))
@@ -171,7 +172,7 @@ class _BoundRidge(BoundSimilarity):
         operator, strength = self.operator_for(z), self.ridge.strength
         v = self._biased(operator(z))
         t, a = self._length(v), self._scale_of(v)
-        bend = self.ridge.potential.bend(a * t)
+        bend = self.fast(bend_of)(t, a, self.pure_bend, *self.numbers)
         if self.ridge.group == 1:
             return lambda x: -strength * operator.adjoint(bend * operator(x))
         # psi'' along v and psi' / |v| across it.
@@ -208,7 +209,7 @@ class _BoundRidge(BoundSimilarity):
         if self.ridge.group > 1:
             return self.weights(v) * v
         if self.scale is None and not self.ridge.compiled:
-            found = self.pure(v, *self.numbers)
+            found = self.pure_slope(v, *self.numbers)
         else:
             found = self._run(slope, v, self._scale_of(v))
         return found if self.ridge.strength == 1 else self.ridge.strength * found
@@ -219,7 +220,7 @@ class _BoundRidge(BoundSimilarity):
             weights = self.weights(v)
             return weights * v, weights
         fast = self.fast(pull_and_weight)
-        return fast(v, self._scale_of(v), self.ridge.strength, self.pure, *self.numbers)
+        return fast(v, self._scale_of(v), self.ridge.strength, self.pure_slope, *self.numbers)
 
     def weights(self, v: Tensor) -> Tensor:
         """strength * psi'(t) / t, for each response."""
@@ -232,7 +233,7 @@ class _BoundRidge(BoundSimilarity):
         return self._run(weight_of, t, a)
 
     def _run(self, function: Callable[..., Tensor], t: Tensor, a: Tensor | float) -> Tensor:
-        return self.fast(function)(t, a, self.pure, *self.numbers)
+        return self.fast(function)(t, a, self.pure_slope, *self.numbers)
 
     def fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, compiled if the prior is."""

@@ -51,7 +51,7 @@ class Folded(LinearOperator):
         if not len(r):
             return r.new_zeros(0, *self.domain_shape(tuple(r.shape[1:])))
         r = self._clear(r.clone()) if any(self.cut) else r
-        blocks = functional.conv_transpose2d(r, self.weight, padding=self.padding)
+        blocks = _spread(r, self.weight, self.padding)
         height, width = self.domain_shape(tuple(r.shape[1:]))[1:]
         return functional.pixel_shuffle(blocks, BLOCK)[..., :height, :width].contiguous()
 
@@ -85,6 +85,15 @@ class Folded(LinearOperator):
         filters, height, width = shape
         height, width = (n * BLOCK - cut for n, cut in zip((height, width), self.cut, strict=True))
         return self.convolution.domain_shape((filters // BLOCK**2, height, width))
+
+
+def _spread(r: Tensor, weight: Tensor, padding: int) -> Tensor:
+    """The transposed convolution to images of the same size. On CPUs by one product of matrices
+    and a sum over places: with four channels to come out this takes half the time."""
+    if r.device.type != "cpu":
+        return functional.conv_transpose2d(r, weight, padding=padding)
+    columns = weight.flatten(1).T @ r.flatten(2)
+    return functional.fold(columns, r.shape[2:], weight.shape[2:], padding=padding)
 
 
 def foldable(operator: LinearOperator) -> TypeGuard[Conv2d]:

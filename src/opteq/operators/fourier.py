@@ -97,6 +97,39 @@ class GramPolynomial:
         return torch.complex(cosines + cosines.mT, sines - sines.mT)
 
 
+def is_numbers(kernel: Tensor, geometry: ConvolutionGeometry) -> bool:
+    """Whether the Gram matrices are mere numbers: one channel comes in or goes out of each group,
+    without a stride."""
+    single = min(kernel.shape[0] // geometry.groups, kernel.shape[1]) == 1
+    return single and geometry.stride == (1, 1)
+
+
+class PowerSpectrum:
+    """What `GramPolynomial` is where the matrices are numbers: the sum over filters of |k^|^2. One
+    axis after the other, so that each angle costs no more products than the kernel has lags along
+    one axis."""
+
+    def __init__(self, kernel: Tensor, geometry: ConvolutionGeometry) -> None:
+        filters = kernel.to(torch.float64).reshape(geometry.groups, -1, *kernel.shape[2:])
+        height, width = (2 * taps - 1 for taps in kernel.shape[2:])
+        powers = torch.fft.rfft2(filters, s=(height, width)).abs().square().sum(1)
+        self.correlations = torch.fft.irfft2(powers, s=(height, width)).to(torch.complex128)
+        self.lags = [
+            torch.fft.fftfreq(n, 1 / n, dtype=torch.float64, device=kernel.device)
+            for n in (height, width)
+        ]
+        self.entries = geometry.groups
+
+    def __call__(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """(rows, columns, groups, 1, 1)."""
+        by_row, by_column = (
+            torch.exp(1j * angles[:, None] * lags)
+            for angles, lags in zip((rows, columns), self.lags, strict=True)
+        )
+        found = (by_row @ self.correlations @ by_column.T).real
+        return found.permute(1, 2, 0)[..., None, None]
+
+
 def _correlation(filters: Tensor, a: int, b: int) -> Tensor:
     """sum over places of K[place + (a, b)] K[place]', for filters (groups, n, m, height, width)."""
     height, width = filters.shape[-2:]

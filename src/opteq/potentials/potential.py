@@ -8,8 +8,17 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-PureSlope = Callable[..., Tensor]
-"""psi'(t) from t and the tensors that psi depends on."""
+PureFunction = Callable[..., Tensor]
+"""psi' or psi'' from t and the tensors that psi depends on."""
+
+
+class Pure(NamedTuple):
+    """The derivatives of a potential, apart from its object."""
+
+    slope: PureFunction
+    bend: PureFunction
+    numbers: tuple[Tensor, ...] = ()
+    """What both take after t."""
 
 
 class Bends(NamedTuple):
@@ -50,11 +59,11 @@ class Potential(nn.Module, ABC):
     def bends(self) -> Bends:
         """Bounds of psi''."""
 
-    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
-        """psi' as a function that a solve calls many times, with the tensors it takes after t:
-        everything that does not depend on t is in them. The same function each time, so that it
-        can be compiled once."""
-        return self.slope, ()
+    def pure(self) -> Pure:
+        """psi' and psi'' as functions that a solve calls many times, with the tensors they take
+        after t: everything that does not depend on t is in them. The same functions each time, so
+        that they can be compiled once."""
+        return Pure(self.slope, self.bend)
 
 
 def tiny(t: Tensor) -> float:

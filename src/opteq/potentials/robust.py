@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from opteq.errors import OptionError
 from opteq.options import positive, strict_options
-from opteq.potentials.potential import Bends, Potential, PureSlope
+from opteq.potentials.potential import Bends, Potential, Pure
 from opteq.problem.curvature import GAUSSIAN_BACKWARD
 
 # |psi'''| of mu (1 - exp(-g t^2)) / (2 g) is at most this times mu sqrt(g):
@@ -144,7 +144,7 @@ class Welsch(Potential):
         return _slope(t, self.mu, self.gamma)
 
     def bend(self, t: Tensor) -> Tensor:
-        return _bend(t, self.mu.to(t), self.gamma.to(t))
+        return _bend(t, self.mu, self.gamma)
 
     def bends(self) -> Bends:
         if self.rho is not None and self.log_sizes.is_meta:
@@ -159,8 +159,8 @@ class Welsch(Potential):
         # What was scaled down to rho is above it by rounding alone.
         return Bends(rho if self.rho is None else min(rho, self.rho * (1 + 1e-12)), most)
 
-    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
-        return _slope, (self.mu, self.gamma)
+    def pure(self) -> Pure:
+        return Pure(_slope, _bend, (self.mu, self.gamma))
 
     def extra_repr(self) -> str:
         with torch.no_grad():
@@ -177,10 +177,11 @@ def _slope(t: Tensor, mu: Tensor, gamma: Tensor) -> Tensor:
 
 def _bend(t: Tensor, mu: Tensor, gamma: Tensor) -> Tensor:
     square = t.square()
-    parts = [
-        m * torch.exp(-g * square) * (1 - 2 * g * square) for m, g in zip(mu, gamma, strict=True)
-    ]
-    return torch.stack(parts).sum(0)
+    bend = torch.zeros_like(t)
+    for k in range(len(mu)):
+        m, g = mu[k].to(t), gamma[k].to(t)
+        bend = bend + m * torch.exp(-g * square) * (1 - 2 * g * square)
+    return bend
 
 
 # How closely the deepest bend of a sum is searched for, relative to the sum of its mu.

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from opteq.errors import OptionError
 from opteq.options import positive, strict_options, whole
-from opteq.potentials.potential import Bends, Potential, PureSlope
+from opteq.potentials.potential import Bends, Potential, Pure
 
 
 @strict_options
@@ -80,21 +80,17 @@ class Spline(Potential):
         return value
 
     def slope(self, t: Tensor) -> Tensor:
-        pure, numbers = self.pure_slope()
-        return pure(t, *numbers)
+        return _slope(t, *self.pure().numbers)
 
     def bend(self, t: Tensor) -> Tensor:
-        bends, size = functional.pad(self._bends().to(t), (0, 1)), t.abs()
-        found = torch.zeros_like(t) + bends[0]
-        for k, end in enumerate(self.places[1:], 1):
-            found = torch.where(size > end, bends[k], found)
-        return found
+        return _bend(t, *self.pure().numbers)
 
     def bends(self) -> Bends:
         return Bends(self.rho, self.mu)
 
-    def pure_slope(self) -> tuple[PureSlope, tuple[Tensor, ...]]:
-        return _slope, (self._bends(), torch.tensor(self.places, dtype=torch.float64))
+    def pure(self) -> Pure:
+        places = torch.tensor(self.places, dtype=torch.float64)
+        return Pure(_slope, _bend, (self._bends(), places))
 
     def _intervals(self) -> Sequence[tuple[float, float]]:
         return list(zip(self.places[:-1], self.places[1:], strict=True))
@@ -113,3 +109,12 @@ def _slope(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
     for k in range(1, len(bends)):
         slope = slope + (size.clamp(places[k], places[k + 1]) - places[k]) * bends[k]
     return t.sign() * slope
+
+
+def _bend(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
+    """psi''(t): that of the interval of |t|, and 0 beyond the last one."""
+    size, bends = t.abs(), functional.pad(bends.to(t), (0, 1))
+    found = torch.zeros_like(t) + bends[0]
+    for k in range(1, len(places)):
+        found = torch.where(size > places[k], bends[k], found)
+    return found
