@@ -17,7 +17,7 @@ from opteq.solve import Anderson, ForwardBackward, Picard, Status, solve
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-@pytest.mark.parametrize("seed", [3, 21])
+@pytest.mark.parametrize("seed", [21, 31])
 def test_every_solver_converges_on_contractions_that_make_extrapolation_cycle(name, seed):
     """A stiff contraction with kinks: without the safeguard Anderson and Broyden cycle on it."""
     torch.manual_seed(seed)
@@ -33,7 +33,7 @@ def test_every_solver_converges_on_contractions_that_make_extrapolation_cycle(na
 def test_without_the_safeguard_anderson_would_cycle(monkeypatch):
     """Guards the test above: the case is one that needs the safeguard."""
     monkeypatch.setattr("opteq.solve.layout.FlatMap.contraction", lambda self: math.inf)
-    torch.manual_seed(3)
+    torch.manual_seed(31)
     W = Dense(2, 2, norm_bound=0.99).double()
     u = 3 * torch.randn(64, 2, dtype=torch.float64)
     problem = Problem(penalty=Shrinkage(0.3), similarity=Linear(W))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -19,15 +18,15 @@ from opteq.states import looking_is_free
 @strict_options
 @dataclass(frozen=True, kw_only=True)
 class Anderson(Solver):
-    """With g = T(z) - z, and the differences DG of g and DT of T(z) between the newest point and
-    the `memory` points before it:
+    """With the images T(z_i) of the newest point and the `memory` points before it, and their gaps
+    g_i = T(z_i) - z_i:
 
-        z <- T(z) - DT c,      c = argmin |g - DG c|^2 + ridge |D c|^2,
+        z <- sum w_i T(z_i),   w = argmin |sum w_i g_i|^2 + ridge sum |w_i g_i|^2,   sum w_i = 1.
 
-    D the lengths of the columns of DG, so that the ridge is relative and does not stall at tight
-    tolerances. Only the points themselves are stored; DG'DG follows from their Gram matrix, which
-    gains one row per step. `mixing` below 1 damps the step. Where the map is known to contract, a
-    safeguard makes convergence certain.
+    The ridge is relative to each gap, so that it does not stall at tight tolerances. The cosines
+    between gaps are kept and gain one row per step, so a step costs two products with the memory.
+    `mixing` below 1 damps the step. Where the map is known to contract, a safeguard makes
+    convergence certain.
     """
 
     memory: int = 5
@@ -55,7 +54,7 @@ class _Anderson(Method):
         return self.extrapolation.gap(z, image)
 
     def update(self, z: Tensor, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
-        proposed = self.extrapolation.propose(image, gap)
+        proposed = self.extrapolation.propose(image, gap, length)
         return self.safeguard.choose(self.safeguard.keeps(image, length), proposed)
 
 
@@ -66,7 +65,7 @@ class Extrapolation:
     def __init__(self, memory: int, ridge: float, mixing: float = 1.0) -> None:
         self.points, self.ridge, self.mixing = memory + 1, ridge, mixing
         self.seen = 0
-        self.images = self.gaps = self.gram = torch.empty(0)
+        self.images = self.gaps = self.cosines = self.inverse = torch.empty(0)
         self.proposals: list[Tensor] = []
 
     def gap(self, z: Tensor, image: Tensor) -> Tensor:
@@ -81,17 +80,18 @@ class Extrapolation:
             self.proposals = [borrow(batch, size, z) for _ in range(2)]
             # The small systems are solved in float64, where the device has it.
             wide = torch.float32 if z.device.type == "mps" else torch.float64
-            self.gram = z.new_zeros(batch, self.points, self.points, dtype=wide)
+            self.cosines = z.new_zeros(batch, self.points, self.points, dtype=wide)
+            self.inverse = z.new_zeros(batch, self.points, dtype=wide)
         return torch.sub(image, z, out=self.gaps[:, self.seen % self.points])
 
-    def propose(self, image: Tensor, gap: Tensor) -> Tensor:
+    def propose(self, image: Tensor, gap: Tensor, length: Tensor) -> Tensor:
         """Take in an evaluation, and propose where to go next: in memory that is overwritten by
         the proposal after the next."""
         slot = self.seen % self.points
         self.images[:, slot] = image
         self.seen += 1
         count = min(self.seen, self.points)
-        weights = self._weights(gap, slot, count)
+        weights = self._weights(gap, length, slot, count)
         if weights is None:
             return image if self.mixing == 1 else image - (1 - self.mixing) * gap
         proposal = self.proposals[self.seen % 2][: len(image), None]
@@ -100,33 +100,31 @@ class Extrapolation:
             proposal.baddbmm_(weights, self.gaps[:, :count], alpha=self.mixing - 1)
         return proposal[:, 0]
 
-    def _weights(self, gap: Tensor, slot: int, count: int) -> Tensor | None:
+    def _weights(self, gap: Tensor, length: Tensor, slot: int, count: int) -> Tensor | None:
         """How much of each point to take, (batch, 1, count), with sum 1; the newest is at
         `slot`."""
         # Row times matrix: several times faster than matrix times column for long rows.
-        newest = torch.bmm(gap[:, None], self.gaps[:, :count].mT)[:, 0].to(self.gram.dtype)
-        self.gram[:, slot, :count] = newest
-        self.gram[:, :count, slot] = newest
+        products = torch.bmm(gap[:, None], self.gaps[:, :count].mT)[:, 0]
+        # A gap of 0 takes all the weight: its point is the answer.
+        shortest = torch.finfo(self.inverse.dtype).tiny ** 0.5
+        self.inverse[:, slot] = length.to(self.inverse.dtype).clamp(min=shortest).reciprocal()
+        inverse = self.inverse[:, :count]
+        row = (inverse * products).mul_(inverse[:, slot, None])
+        row[:, slot] = 1 + self.ridge + torch.finfo(gap.dtype).eps
+        self.cosines[:, slot, :count] = row
+        self.cosines[:, :count, slot] = row
         if count == 1:
             return None
-        # The Gram matrix of differences to the newest point, (G_ij - n_i) - (n_j - n), and their
-        # products with its gap, n - n_j. The row of the newest itself is 0.
-        system = self.gram[:, :count, :count] - newest[:, :, None]
-        against = system[:, slot].clone()
-        system -= against[:, None]
-        diagonal = system.diagonal(dim1=1, dim2=2)
-        # With its diagonal scaled to 1. A difference of 0 (no movement) gets the coefficient 0.
-        scale = torch.where(diagonal > 0, diagonal.rsqrt(), 0.0)
-        system.mul_(scale[:, :, None]).mul_(scale[:, None])
-        diagonal.add_(self.ridge + torch.finfo(gap.dtype).eps)
-        solved, _ = torch.linalg.solve_ex(system, (against * scale)[..., None])
-        taken = solved[..., 0] * scale
-        total = taken.sum(1)
-        if not looking_is_free(total) or not math.isfinite(float(total.sum())):
-            taken = torch.where(total.isfinite()[:, None], taken, 0.0)
-            total = taken.sum(1)
-        weights = taken.neg_()
-        weights[:, slot] = 1 + total
+        # Without the constraint on the sum, the weighted gaps have these lengths up to a factor.
+        lengths, _ = torch.linalg.solve_ex(self.cosines[:, :count, :count], inverse[..., None])
+        weights = lengths[..., 0] * inverse
+        weights /= weights.sum(1, keepdim=True)
+        # Numbers that are too large, or cancel, leave weights that do not add up.
+        total = weights.sum(1, keepdim=True)
+        if not looking_is_free(total) or not abs(float(total.sum()) - len(total)) < 0.5:
+            plain = torch.zeros_like(weights)
+            plain[:, slot] = 1
+            weights = torch.where((total - 1).abs() < 0.5, weights, plain)
         return weights[:, None].to(gap.dtype)
 
     def close(self) -> None:
@@ -136,6 +134,6 @@ class Extrapolation:
                 give_back(buffer)
 
     def select(self, index: Tensor) -> None:
-        if self.gram.ndim == 3:
+        if self.cosines.ndim == 3:
             self.images, self.gaps = self.images[index], self.gaps[index]
-            self.gram = self.gram[index]
+            self.cosines, self.inverse = self.cosines[index], self.inverse[index]

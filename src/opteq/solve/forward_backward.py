@@ -137,5 +137,5 @@ class _Accelerated(ForwardBackwardMethod):
         assert self.moved is not None
         stride = self.extrapolation.gap(z, self.moved)
         length = torch.linalg.vector_norm(stride, dim=1)
-        proposed = self.extrapolation.propose(self.moved, stride)
+        proposed = self.extrapolation.propose(self.moved, stride, length)
         return self.safeguard.choose(self.safeguard.keeps(self.moved, length), proposed)
