@@ -33,6 +33,7 @@ from opteq.operators import (
     ParallelBeam,
     PatchProjection,
     Physics,
+    StackedConv2d,
     weight_norm,
 )
 from opteq.operators.folded import fold
@@ -86,6 +87,8 @@ OPERATORS = {
     "conv of zero sum": OperatorCase(
         lambda: Conv2d(2, 4, 5, image_size=8, zero_sum=True), (2, 8, 8), 1.05
     ),
+    "conv stacked": OperatorCase(lambda: StackedConv2d((1, 2, 3, 9), 3, zero_sum=True), (1, 8, 9)),
+    "conv stacked, several channels": OperatorCase(lambda: StackedConv2d((3, 2, 4), 3), (3, 8, 9)),
     "conv folded": OperatorCase(lambda: fold(Conv2d(1, 9, 5)), (1, 6, 8)),
     "conv even kernel": OperatorCase(lambda: Conv2d(2, 3, 2, padding=0), (2, 6, 7)),
     "conv oblong": OperatorCase(lambda: Conv2d(2, 3, (3, 1), padding=(1, 0)), (2, 6, 7)),

@@ -22,9 +22,13 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("kind", ["weakly_convex", "convex", "gaussians", "gaussian"])
-def test_gradients_of_every_parameter_equal_finite_differences(kind):
-    model = restorer(kind=kind, mu=5.0, rho=0.9, **EXACT).double().train()
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": kind} for kind in ("weakly_convex", "convex", "gaussians", "gaussian")]
+    + [{"through": (2,)}],
+)
+def test_gradients_of_every_parameter_equal_finite_differences(options):
+    model = restorer(mu=5.0, rho=0.9, **options, **EXACT).double().train()
     y = torch.rand(2, 1, 10, 12, dtype=torch.float64)
     noise = torch.tensor([0.05, 0.1], dtype=torch.float64)
 
@@ -32,7 +36,7 @@ def test_gradients_of_every_parameter_equal_finite_differences(kind):
         return (model(y, noise).square() * torch.arange(12)).sum()
 
     loss().backward()
-    assert len(list(model.parameters())) == 3
+    assert len(list(model.parameters())) == 3 + len(options.get("through", ()))
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None
         grad = parameter.grad.flatten()
@@ -81,6 +85,9 @@ def test_what_makes_no_sense_is_refused():
     for bad in ({"levels": (5.0,)}, {"levels": (5.0, 5.0)}, {"in_channels": 3}, {"kind": "cubic"}):
         with pytest.raises(OpteqError):
             restorer(**bad)
+    with pytest.raises(OptionError, match="Give side=13"):
+        restorer(side=11, through=(2, 4))
+    assert restorer(side=13, through=(2, 4)).layer is not None
 
 
 @pytest.mark.parametrize(("border", "side"), [(0, 8), (2, 7), (2, 12), (5, 8)])

@@ -16,7 +16,7 @@ from opteq.gradient import GradientRule, Implicit
 from opteq.kernels import Measurement, Ridge
 from opteq.layer import Equilibrium
 from opteq.models.network import Network, Output
-from opteq.operators import Conv2d, Identity, LinearOperator
+from opteq.operators import Conv2d, Identity, LinearOperator, StackedConv2d
 from opteq.operators.base import Shape
 from opteq.options import one_of, positive, whole
 from opteq.penalties import Free
@@ -188,6 +188,7 @@ def restorer(
     *,
     filters: int = 48,
     side: int = 9,
+    through: tuple[int, ...] = (),
     kind: Kind = "weakly_convex",
     mu: float = 50.0,
     rho: float = 0.99,
@@ -203,9 +204,10 @@ def restorer(
     """A learned energy of `filters` of `side` x `side` pixels with zero sum, and a potential of one
     `kind`: a spline with bends in [-rho, mu] or [0, mu], or Gaussians at several widths or at one;
     or total variation, of which only the strength is learned.
-    `levels` are the noise levels, of 255, at which the scale of each filter is learned. With `blur`
-    the model learns from images under a Gaussian blur of that width, otherwise from images as they
-    are."""
+    With `through` = (4, 8) filters are composed of small kernels: first four, then eight that all
+    filters share, then its own. `levels` are the noise levels, of 255, at which the scale of each
+    filter is learned. With `blur` the model learns from images under a Gaussian blur of that width,
+    otherwise from images as they are."""
     one_of("task", task, ("restoration",))
     whole("filters", filters, least=1)
     if in_channels != 1:
@@ -214,7 +216,7 @@ def restorer(
         raise OptionError(
             f"levels={levels} are not rising positive numbers.", "Give two or more, of 255."
         )
-    prior = _prior(kind, filters, side, mu, rho)
+    prior = _prior(kind, filters, side, tuple(through), mu, rho)
     if compile:
         prior.compile()
     data = Measurement(None if blur is None else gaussian_blur(blur))
@@ -230,14 +232,14 @@ def restorer(
     return Restorer(layer, NoiseScales(groups, levels), border=border)
 
 
-def _prior(kind: Kind, filters: int, side: int, mu: float, rho: float) -> Ridge:
+def _prior(
+    kind: Kind, filters: int, side: int, through: tuple[int, ...], mu: float, rho: float
+) -> Ridge:
     kinds = ("weakly_convex", "convex", "gaussians", "gaussian", "total_variation")
     one_of("kind", kind, kinds)
     if kind == "total_variation":
         return Ridge(differences(), Huber(mu, 1 / mu), group=2)
-    operator = Conv2d(1, filters, side, norm_bound=1.0, zero_sum=True)
-    _start_local(operator)
-    return Ridge(operator, _potential(kind, mu, rho))
+    return Ridge(_filters(filters, side, through), _potential(kind, mu, rho))
 
 
 def differences() -> Conv2d:
@@ -261,17 +263,43 @@ def _potential(kind: Kind, mu: float, rho: float) -> Potential:
     return Welsch([1.0] * len(gammas), gammas, rho=rho)
 
 
+def _filters(filters: int, side: int, through: tuple[int, ...]) -> Conv2d:
+    """Random filters of zero sum. What is stored is several times as large as the filters may be,
+    so that a learning rate that suits scales and potential suits filters too."""
+    if through:
+        return _composed(filters, side, through)
+    operator = Conv2d(1, filters, side, norm_bound=1.0, zero_sum=True)
+    if not operator.raw.is_meta:
+        _fade(operator.raw)
+        with torch.no_grad():
+            operator.raw.mul_(4 / operator.differentiable_norm(operator.direction(operator.raw)))
+    return operator
+
+
+def _composed(filters: int, side: int, through: tuple[int, ...]) -> StackedConv2d:
+    count = len(through) + 1
+    margin, rest = divmod(side - 1, count)
+    if rest or margin % 2:
+        raise OptionError(
+            f"side={side} is not that of {count} odd kernels one after the other.",
+            f"Give side={1 + 2 * count * max(1, math.ceil((side - 1) / (2 * count)))}.",
+        )
+    operator = StackedConv2d((1, *through, filters), margin + 1, norm_bound=1.0, zero_sum=True)
+    if not operator.raw.is_meta:
+        with torch.no_grad():
+            for kernel in operator.parameters():
+                kernel.normal_(std=0.2)
+            operator.raw.mul_(0.5)
+    return operator
+
+
 @torch.no_grad()
-def _start_local(operator: Conv2d) -> None:
-    """Random filters that fade towards their edges. What is stored is several times as large as the
-    filters may be, so that a learning rate that suits scales and potential suits filters too."""
-    if operator.raw.is_meta:
-        return
-    side = operator.kernel_size[0]
+def _fade(kernels: Tensor) -> None:
+    """Towards their edges."""
+    side = kernels.shape[-1]
     place = torch.arange(side) - side // 2
     window = torch.exp(-place.square() / (2 * (side / 5) ** 2))
-    operator.raw.mul_(window[:, None] * window)
-    operator.raw.mul_(4 / operator.differentiable_norm(operator.direction(operator.raw)))
+    kernels.mul_(window[:, None] * window)
 
 
 def gaussian_blur(width: float) -> LinearOperator:

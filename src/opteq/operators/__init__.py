@@ -11,6 +11,7 @@ from opteq.operators.physics import Physics
 from opteq.operators.resample import AveragePool
 from opteq.operators.sampling import FourierSample, Identity, Mask
 from opteq.operators.separable import DepthwiseSeparable
+from opteq.operators.stacked import StackedConv2d
 from opteq.operators.start import start_orthogonal
 from opteq.operators.weighted import WeightedOperator, freeze, weight_norm
 
@@ -28,6 +29,7 @@ __all__ = [
     "ParallelBeam",
     "PatchProjection",
     "Physics",
+    "StackedConv2d",
     "Transposed",
     "WeightedOperator",
     "dense_matrix",

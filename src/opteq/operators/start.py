@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import positive
@@ -31,15 +31,16 @@ def start_orthogonal(module: Module, *, noise: float = 0.1) -> Module:
     positive("noise", noise, allow_zero=True)
     for operator in module.modules():
         if isinstance(operator, WeightedOperator) and operator.raw.ndim in (2, 4):
-            if not operator.raw.is_meta:
-                _start(operator, noise)
+            # A composed kernel has several, and near-isometries compose to one.
+            for raw in operator.parameters():
+                if not raw.is_meta:
+                    _start(raw, noise)
             scale_to_norm(operator)
     return module
 
 
 @torch.no_grad()
-def _start(operator: WeightedOperator, noise: float) -> None:
-    raw = operator.raw
+def _start(raw: Tensor, noise: float) -> None:
     centre = torch.empty(raw.shape[:2], dtype=raw.dtype, device=raw.device)
     nn.init.orthogonal_(centre)
     # The size that the noise's norm has to be compared with is 1, that of the orthogonal matrix.

@@ -149,10 +149,11 @@ class WeightedOperator(LinearOperator):
                 # No norm, and no decomposition that could fail: the solve reports the samples.
                 return torch.tensor(math.nan, dtype=torch.float64)
             return self.differentiable_norm(self.direction(self.raw))
+        # Of the direction, which may depend on more than `raw`.
+        with torch.no_grad():
+            direction = self.direction(self.raw)
         norm = self._raw_norm.get(
-            self.raw,
-            self.norm_setting,
-            lambda raw: float(self.differentiable_norm(self.direction(raw))),
+            direction, self.norm_setting, lambda weight: float(self.differentiable_norm(weight))
         )
         return torch.tensor(norm, dtype=torch.float64)
 
