@@ -160,10 +160,11 @@ def test_two_processes_train_like_one(free_port):
     ]
     for worker in workers:
         worker.start()
-    found = dict(queue.get() for _ in workers)
     for worker in workers:
         worker.join(timeout=60)
         assert worker.exitcode == 0
+    # Small enough to fit into the pipe before anyone reads.
+    found = dict(queue.get() for _ in workers)
     torch.manual_seed(0)
     layer = geq(solver=Anderson(tol=1e-10)).double()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

@@ -51,6 +51,15 @@ def per_sample_sum(x: Tensor) -> Tensor:
     return x.flatten(1).sum(1)
 
 
+def squared_norm(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The sum of squares over `axes`, which are kept."""
+    read_in_order = x.stride(axes[-1]) == 1 and x.dtype in (torch.float32, torch.float64)
+    if read_in_order and not torch.is_grad_enabled():
+        # In one pass over memory. Its derivatives are not defined at 0.
+        return torch.linalg.vector_norm(x, dim=axes, keepdim=True).square()
+    return x.square().sum(axes, keepdim=True)
+
+
 def expand(per_sample: Tensor, like: Tensor) -> Tensor:
     """One number per sample, shaped to multiply a batch of states."""
     return per_sample.view(-1, *(1 for _ in like.shape[1:]))

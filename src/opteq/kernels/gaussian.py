@@ -26,7 +26,7 @@ from opteq.problem.similarity import (
     as_operator,
     check_injection,
 )
-from opteq.states import zeros
+from opteq.states import squared_norm, zeros
 
 
 class GaussianKernel(Similarity):
@@ -166,7 +166,7 @@ class BoundGaussian(BoundSimilarity):
 
     def _gated(self, z: Tensor) -> tuple[Tensor, Tensor]:
         q = self.target if self._start.at(z) else self.target - self.forward(z)
-        gate = torch.exp(-self.gamma * q.square().sum(self.axes, keepdim=True))
+        gate = torch.exp(-self.gamma * squared_norm(q, self.axes))
         if torch.is_grad_enabled() and q.requires_grad and not z.requires_grad:
             # The graph keeps these anyway, and the backward pass linearises at the same z.
             self._kept = z.detach(), q.detach(), gate.detach()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from opteq.errors import ShapeError
 from opteq.operators.base import Shape
+from opteq.operators.products import product
 from opteq.operators.spectral import dense_norm
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import strict_options, whole
@@ -50,11 +50,11 @@ class Dense(WeightedOperator):
 
     def forward(self, z: Tensor) -> Tensor:
         self.codomain_shape(tuple(z.shape[1:]))
-        return functional.linear(z, self.weight)
+        return product(z, self.weight.mT)
 
     def adjoint(self, r: Tensor) -> Tensor:
         self.domain_shape(tuple(r.shape[1:]))
-        return functional.linear(r, self.weight.T)
+        return product(r, self.weight)
 
     def codomain_shape(self, shape: Shape) -> Shape:
         return self._replace(shape, self.raw.shape[1], self.raw.shape[0], "in_features")

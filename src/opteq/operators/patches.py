@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from opteq.errors import ShapeError
 from opteq.operators.base import Shape
+from opteq.operators.products import product
 from opteq.operators.spectral import dense_norm
 from opteq.operators.weighted import WeightedOperator, scale_to_norm
 from opteq.options import strict_options, whole
@@ -141,7 +142,7 @@ class PatchProjection(WeightedOperator):
         if stored_channels_last(z):
             order = _patch_order(height, width, groups, self.patch, batch, z.device)
             pieces = _reordered(z.movedim(1, -1).reshape(-1, self.split), *order)
-            out = pieces.view(-1, len(self.raw)) @ self._matrix()
+            out = product(pieces.view(-1, len(self.raw)), self._matrix())
             places = (batch, height // self.patch, width // self.patch, groups, self.hidden)
             return out.view(places).permute(0, 3, 4, 1, 2)
         views = z.reshape(-1, self.split, height, width)
@@ -153,7 +154,7 @@ class PatchProjection(WeightedOperator):
         hidden_last = r.permute(0, 3, 4, 1, 2)
         if hidden_last.is_contiguous() and not exporting():
             there, back = _patch_order(height, width, r.shape[1], self.patch, r.shape[0], r.device)
-            pieces = hidden_last.reshape(-1, self.hidden) @ self._matrix().mT
+            pieces = product(hidden_last.reshape(-1, self.hidden), self._matrix().mT)
             image = _reordered(pieces.view(-1, self.split), back, there)
             return image.view(r.shape[0], height, width, channels).movedim(-1, 1)
         flat = r.reshape(-1, *r.shape[2:])

@@ -120,10 +120,10 @@ class Extrapolation:
         weights = lengths[..., 0] * inverse
         weights /= weights.sum(1, keepdim=True)
         # Numbers that are too large, or cancel, leave weights that do not add up.
-        total = weights.sum(1, keepdim=True)
-        if not looking_is_free(total) or not abs(float(total.sum()) - len(total)) < 0.5:
+        if not looking_is_free(weights) or not abs(float(weights.sum()) - len(weights)) < 0.5:
             plain = torch.zeros_like(weights)
             plain[:, slot] = 1
+            total = weights.sum(1, keepdim=True)
             weights = torch.where((total - 1).abs() < 0.5, weights, plain)
         return weights[:, None].to(gap.dtype)
 

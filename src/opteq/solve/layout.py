@@ -48,8 +48,13 @@ class Layout:
         self.work_dtype = max(
             (torch.promote_types(p.dtype, torch.float32) for p in parts), key=lambda d: d.itemsize
         )
+        rows = parts[0] is state and parts[0].ndim == 2
+        self.flat_dtype = self.work_dtype if rows and self.work_dtype == self.dtypes[0] else None
+        """That of states which are rows already; None if states are not."""
 
     def pack(self, state: State) -> Tensor:
+        if isinstance(state, Tensor) and state.dtype is self.flat_dtype:
+            return state
         rows = [
             (p.movedim(1, -1) if last else p).reshape(len(p), n)
             for p, n, last in zip(as_tuple(state), self.sizes, self.channels_last, strict=True)
@@ -57,6 +62,8 @@ class Layout:
         return (rows[0] if len(rows) == 1 else torch.cat(rows, 1)).to(self.work_dtype)
 
     def unpack(self, flat: Tensor) -> State:
+        if self.flat_dtype is not None:
+            return flat
         pieces = flat.split(self.sizes, 1) if len(self.sizes) > 1 else (flat,)
         kinds = zip(pieces, self.shapes, self.dtypes, self.channels_last, strict=True)
         parts = tuple(

@@ -62,21 +62,21 @@ def solve(
         raise OptionError(
             f"solver is {solver!r}.", "Give Picard(), Anderson(), Broyden() or ForwardBackward()."
         )
+    layout = Layout(z0)
     with torch.no_grad():
-        solution = _run(T, z0, solver, trace, last)
-        verify(solution, T, solver)
+        solution = _run(T, z0, layout, solver, trace, last)
+        _verify(solution, T, layout, solver)
         _blame_rounding(solution, T)
     report(solution, solver.on_failure, "The solve")
     return solution
 
 
 @torch.no_grad()
-def verify(solution: Solution, map: Callable[[Any], Any], solver: Solver) -> None:
+def _verify(solution: Solution, map: Callable[[Any], Any], layout: Layout, solver: Solver) -> None:
     """Check convergence again in half precision, where a residual of 0 says that T(z) and z round
     to the same, not that they agree to the tolerance. The residual of a bound map is measured again
     in float32; for another function nothing below the rounding is known. Samples not within the
     tolerance then have not converged."""
-    layout = Layout(solution.state)
     if layout.precision < _COARSE or not len(solution.converged):
         return
     if isinstance(map, BoundMap):
@@ -164,18 +164,18 @@ class Observer:
     def solution(self, map: Callable[[Any], Any]) -> Solution:
         """The outcome of the iterations seen."""
         found = _assemble([self.progress], self.layout, self.taken, self.recorder)
-        verify(found, map, self.solver)
+        _verify(found, map, self.layout, self.solver)
         return found
 
 
 def _run(
     T: Callable[[Any], Any],
     z0: State,
+    layout: Layout,
     solver: Solver,
     trace: bool,
-    last: LastEvaluation | None = None,
+    last: LastEvaluation | None,
 ) -> Solution:
-    layout = Layout(z0)
     z = layout.pack(z0).clone()
     recorder = _Recorder(len(z)) if trace else None
     progress, retired, taken = SampleProgress.begin(z), [], 0
@@ -196,8 +196,8 @@ def _run(
             stop = solver.stops_early or taken == solver.max_steps
             progress.observe(z, measured, taken, solver, stop=stop)
             if looks:
-                before, worst = worst, measured.worst
-                worst = math.inf if worst is None else worst
+                before = worst
+                worst = math.inf if measured.ends is None else measured.ends[1]
             finished, length = progress.finished, measured.size
             if finished is None and taken % _LOOK_EVERY == 0:
                 finished = int(progress.done.sum())
@@ -236,7 +236,9 @@ def _assemble(
     parts: list[SampleProgress], layout: Layout, taken: int, recorder: _Recorder | None
 ) -> Solution:
     progress = SampleProgress.joined(parts)
-    if taken:
+    if taken and progress.all_converged:
+        codes = torch.full_like(progress.steps, code(Status.CONVERGED))
+    elif taken:
         codes = progress.codes(taken, layout.precision)
     else:
         codes = torch.full_like(progress.steps, code(Status.NOT_RUN))

@@ -23,8 +23,8 @@ class Residuals(NamedTuple):
     residual: Tensor
     finite: Tensor | None
     """None if all are."""
-    worst: float | None = None
-    """The largest residual, where looking is free and all are finite."""
+    ends: tuple[float, float] | None = None
+    """The smallest and the largest residual, where looking is free and all are finite."""
 
 
 def measure(image: Tensor, gap: Tensor) -> Residuals:
@@ -36,9 +36,9 @@ def measure(image: Tensor, gap: Tensor) -> Residuals:
         limits = torch.finfo(scale.dtype)
         low, high = torch.aminmax(scale)
         residual = size / scale
-        worst = float(residual.max())
+        best, worst = (float(end) for end in torch.aminmax(residual))
         if float(low) > (limits.tiny / limits.eps) ** 0.5 and float(high) + worst < math.inf:
-            return Residuals(size, residual, None, worst)
+            return Residuals(size, residual, None, (best, worst))
     # Squares of very small or large entries leave the range of the dtype: scale them first.
     largest = torch.maximum(image.abs().amax(1), gap.abs().amax(1))
     unit = torch.where(largest > 0, largest, 1.0)[:, None]
@@ -46,6 +46,15 @@ def measure(image: Tensor, gap: Tensor) -> Residuals:
     scale = torch.linalg.vector_norm(image / unit, dim=1)
     residual = torch.where(size == 0, size, size / scale)
     return Residuals(size * unit[:, 0], residual, size.isfinite() & scale.isfinite())
+
+
+_OF_ALL = ("finished", "all_converged")
+
+
+def _within(size: Tensor, residual: Tensor, solver: Solver) -> Tensor:
+    """Which samples are within one of the tolerances."""
+    within = residual <= solver.tol
+    return within | (size <= solver.atol) if solver.atol else within
 
 
 @dataclass(kw_only=True)
@@ -63,6 +72,8 @@ class SampleProgress:
     broken: Tensor
     finished: int | None = None
     """How many are done, where looking is free."""
+    all_converged: bool = False
+    """Whether it is known, without looking, that all have converged."""
 
     @classmethod
     def begin(cls, z: Tensor) -> SampleProgress:
@@ -94,7 +105,7 @@ class SampleProgress:
 
     @classmethod
     def _of_samples(cls, value: Callable[[str], Tensor]) -> SampleProgress:
-        names = (field.name for field in fields(cls) if field.name != "finished")
+        names = (field.name for field in fields(cls) if field.name not in _OF_ALL)
         return cls(**cast(dict[str, Any], {name: value(name) for name in names}))
 
     @property
@@ -117,18 +128,20 @@ class SampleProgress:
     ) -> None:
         """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
         latest iterate is the best and no sample is done, however small its residual."""
-        size, residual, finite, worst = measured
-        within = residual <= solver.tol
-        if solver.atol:
-            within = within | (size <= solver.atol)
-        if stop and self.finished == 0 and worst is not None and self._all_improve(residual):
+        size, residual, finite, ends = measured
+        if stop and self.finished == 0 and ends is not None and self._all_improve(residual):
             # The usual case, in which no copy is made.
             self.best, self.residual = z, residual
             self.best_step = self.steps = torch.full_like(self.steps, step)
             self.first_gap = size if step == 1 else self.first_gap
-            self.last_gap, self.converged = size, within
-            self.finished = len(z) if worst <= solver.tol else int(within.sum())
+            self.last_gap = size
+            if ends[0] > solver.tol and not solver.atol:
+                return
+            self.converged = _within(size, residual, solver)
+            self.all_converged = ends[1] <= solver.tol
+            self.finished = len(z) if self.all_converged else int(self.converged.sum())
             return
+        within = _within(size, residual, solver)
         finite = torch.ones_like(within) if finite is None else finite
         working = ~self.done
         if not stop:
