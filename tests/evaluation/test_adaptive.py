@@ -8,7 +8,7 @@ import torch
 from narrow import a, classifier, known, tensor
 from opteq.equilibrium.proximal import Proximal
 from opteq.errors import OptionError
-from opteq.evaluation.adaptive import _cannot_change, predict_adaptively
+from opteq.evaluation.adaptive import Evidence, _Leads, calibrate, predict_adaptively
 from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.models.heads import PooledHead
 from opteq.operators import Dense, WeightedOperator
@@ -76,7 +76,7 @@ def test_the_rule_is_sharp():
     reach = torch.stack([torch.cdist(s, s) for s in slopes])
     logits = 3 * torch.randn(count, classes, dtype=torch.float64)
     errors = torch.rand(len(sizes), count, dtype=torch.float64) / 2
-    safe = _cannot_change(logits, errors, reach)
+    safe = _Leads.of(logits, errors, reach).certainty() > 1
     top, flips = logits.argmax(1), torch.zeros(count, dtype=torch.bool)
     for other in range(classes):
         moved = logits.clone()
@@ -88,6 +88,65 @@ def test_the_rule_is_sharp():
         flips |= (moved[rows, other] > moved[rows, top]) & (top != other)
     assert torch.equal(safe, ~flips)
     assert 0.1 < safe.double().mean() < 0.9
+
+
+def undecided_model():
+    """Classes so close that some change between the first step and the last."""
+    model, images = model_and_images(kernel="linear", norm_bound=0.95)
+    head = a(PooledHead, model.head)
+    with torch.no_grad():
+        head.bias.sub_(model(images).mean(0))
+    return model, images
+
+
+def test_with_the_caution_that_was_found_no_class_of_these_images_changes():
+    model, images = undecided_model()
+    classes = model(images).argmax(1)
+    careless = predict_adaptively(model, images, caution=0.0)
+    assert (careless.steps == 1).all()
+    assert (careless.logits.argmax(1) != classes).any()
+    caution = calibrate(model, images)
+    found, proved = (
+        predict_adaptively(model, images, caution=caution),
+        predict_adaptively(model, images),
+    )
+    assert torch.equal(found.logits.argmax(1), classes)
+    assert 1 < found.steps.double().mean() < proved.steps.double().mean()
+    # What is proved does not depend on when one stops.
+    assert (found.decided <= proved.decided).all()
+
+
+def test_evidence_is_the_certainty_of_classes_that_were_left():
+    model, images = undecided_model()
+    evidence = Evidence.from_solving(model, images)
+    wrong = model(images).argmax(1) != predict_adaptively(model, images, caution=0.0).logits.argmax(
+        1
+    )
+    assert torch.equal(evidence.needed[wrong] > 0, torch.ones(int(wrong.sum()), dtype=torch.bool))
+    # Where the class after one step was left, its nearest class gained more than its lead.
+    assert (evidence.used[wrong] > 0).all()
+    largest_needed = float(evidence.needed.max())
+    for share, changes in ((1.001, False), (0.999, True)):
+        found = predict_adaptively(model, images, caution=share * largest_needed)
+        assert bool((found.logits.argmax(1) != model(images).argmax(1)).any()) == changes
+
+
+def test_caution_covers_what_was_needed_and_all_but_the_rarest_gains():
+    gains = torch.linspace(0.001, 0.2, 200)
+    calm = Evidence(torch.zeros(200), gains)
+    assert calm.caution() == pytest.approx(0.198)
+    joined = Evidence.joined([calm, Evidence(torch.tensor([0.5]), torch.tensor([0.0]))])
+    assert joined.caution() == 0.5
+    assert Evidence(torch.zeros(3), -torch.ones(3)).caution() == 0.0
+    assert Evidence(torch.full((3,), 2.0), torch.ones(3)).caution() == 1.0
+    assert Evidence(torch.empty(0), torch.empty(0)).caution() == 1.0
+
+
+@pytest.mark.parametrize("caution", [-0.1, 1.5, float("nan"), True])
+def test_cautions_that_make_no_sense_are_refused(caution):
+    model, images = model_and_images()
+    with pytest.raises(OptionError, match="caution"):
+        predict_adaptively(model, images, caution=caution)
 
 
 @pytest.mark.parametrize("kernel", [Linear, Gaussian])

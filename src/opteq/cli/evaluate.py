@@ -30,7 +30,10 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(help="At most this many test images.", min=1)] = None,
     adaptive: Annotated[
         bool,
-        typer.Option("--adaptive", help="Also stop each image once its class cannot change."),
+        typer.Option(
+            "--adaptive",
+            help="Also stop each image once its class cannot change: proved, and calibrated.",
+        ),
     ] = False,
     noise: Annotated[
         float | None,

@@ -23,7 +23,7 @@ from opteq.errors import (
     UnknownOptionError,
     nearest,
 )
-from opteq.evaluation.adaptive import predict_adaptively
+from opteq.evaluation.adaptive import Evidence, predict_adaptively
 from opteq.evaluation.calibration import Reliability, calibration_figures, reliability
 from opteq.evaluation.outcome import Evaluation
 from opteq.evaluation.suites import SUITES as MORE
@@ -223,23 +223,42 @@ def _logits(model: Network, batches: Any) -> tuple[Tensor, Tensor]:
     return torch.cat([a for a, _ in found]), torch.cat([b for _, b in found])
 
 
+@torch.no_grad()
 def _adaptive_figures(model: Network, data: Data, limit: int | None) -> dict[str, float]:
     if not isinstance(model, Classifier):
         raise OptionError(
             f"{type(model).__name__} has no equilibria to stop early.", "Leave --adaptive out."
         )
     right = steps = decided = count = 0
+    halves: list[list[Evidence]] = [[], []]
     for images, labels in _test_batches(model, data, limit):
         found = predict_adaptively(model, images)
         right += int(is_right(found.logits, labels).sum())
         steps += int(found.steps.sum())
         decided += int(found.decided.sum())
         count += len(images)
+        for half, part in zip(halves, _halved(images), strict=True):
+            half.append(Evidence.from_solving(model, part))
+    # Each half with the caution that the other asks for.
+    cautions = [Evidence.joined(half).caution() for half in reversed(halves)]
+    calibrated_steps = changed = 0
+    for images, _ in _test_batches(model, data, limit):
+        classes = model(images).argmax(1)
+        for caution, part, own in zip(cautions, _halved(images), _halved(classes), strict=True):
+            found = predict_adaptively(model, part, caution=caution)
+            calibrated_steps += int(found.steps.sum())
+            changed += int((found.logits.argmax(1) != own).sum())
     return {
         "adaptive_accuracy": right / count,
         "adaptive_steps": steps / count,
         "adaptive_decided": decided / count,
+        "calibrated_steps": calibrated_steps / count,
+        "calibrated_changes": changed,
     }
+
+
+def _halved(batch: Tensor) -> tuple[Tensor, Tensor]:
+    return batch[::2], batch[1::2]
 
 
 def require_finite(model: Network, what: object) -> None:
