@@ -16,7 +16,7 @@ from opteq.training.recipe_files import load_recipe
 from opteq.training.tally import RestorationTally, psnr, ssim
 
 CHANGES: dict[str, Any] = {
-    "model": {"options": {"filters": 8, "side": 5, "compile": False}},
+    "model": {"options": {"filters": 8, "side": 5, "through": [2], "compile": False}},
     "measure": {"crop": 24, "margin": 2, "watch": 2},
     "train": {"epochs": 4, "batch_size": 4, "evaluate_every": 1},
 }
