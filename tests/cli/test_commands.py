@@ -381,6 +381,7 @@ def test_every_suite_prints_tables_and_writes_pictures(trained, monkeypatch):
         "under PGD-4, 3 test images",
         "worst case",
         "unrolled, K = 20",
+        "Solves of layer 1, batch of 3",
     ):
         assert words in result.output
     for name in ("corruption", "attack-linf", "attack-l2", "saliency", "residual", "objective"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from opteq.context import keep_solves
 from opteq.data.corruption import SEVERITIES
 from opteq.data.dataset import Data, content_key
 from opteq.data.splits import sample
@@ -20,6 +22,7 @@ from opteq.evaluation.corruption import under_corruption
 from opteq.evaluation.efficiency import efficiency
 from opteq.evaluation.finished import FinishedFigures
 from opteq.evaluation.saliency import gate_map, grad_cam, gradient_map
+from opteq.evaluation.solvers import fastest_solver
 from opteq.exhibits import Curves, Picture, Series, Table, Tile, Tiles
 from opteq.gradient import GradientRule, Implicit, OneStep, Phantom, Unrolled
 from opteq.layer import equilibria
@@ -196,7 +199,8 @@ def solving(subject: Subject) -> Findings:
 
 
 def speed(subject: Subject) -> Findings:
-    """Images per second and memory kept by a training step, for each gradient rule."""
+    """Images per second and memory kept by a training step, for each gradient rule; and what each
+    layer takes with other solvers."""
     x, y = subject.images(32)
     rules: dict[str, GradientRule | None] = {"own": None}
     if equilibria(subject.model):
@@ -212,7 +216,25 @@ def speed(subject: Subject) -> Findings:
         for name, e in found.items()
     ]
     header = ("gradient", "forward images/s", "training images/s", "MB kept per image", "steps")
-    return Findings(tables=[Table(f"Cost, batch of {len(x)}", header, rows)])
+    cost = Table(f"Cost, batch of {len(x)}", header, rows)
+    return Findings(tables=[cost, *_races(subject.model, x.float() / 255)])
+
+
+@torch.no_grad()
+def _races(model: Network, x: Tensor) -> list[Table]:
+    with keep_solves(model) as solves:
+        model.run(x)
+    solved = [
+        one
+        for one in solves
+        if one.layer.solver.stops_early and not one.layer.gradient.is_forward_pass
+    ]
+    tables = []
+    for i, one in enumerate(solved):
+        race = fastest_solver(one.layer, one.injection, seconds=_SECONDS / len(solved))
+        which = f" of layer {i + 1}" if len(solved) > 1 else ""
+        tables.append(replace(race.table(), title=f"Solves{which}, batch of {len(x)}"))
+    return tables
 
 
 SUITES: dict[str, Callable[[Subject], Findings]] = {
