@@ -35,6 +35,8 @@ MODULES = (
     "opteq.theory",
     "opteq.data",
     "opteq.attacks",
+    "opteq.evaluation.adaptive",
+    "opteq.evaluation.solvers",
 )
 
 

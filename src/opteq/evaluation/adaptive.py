@@ -34,6 +34,8 @@ from opteq.solve.layout import FlatMap, Layout
 from opteq.solve.solver import Solver
 from opteq.states import State, fast_order
 
+__all__ = ["AdaptiveOutput", "calibrate", "predict_adaptively"]
+
 # Far above the rounding error of logits in single precision.
 _ROUNDING = 1e-5
 # The share of images whose nearest class may come closer than the caution allows for.
