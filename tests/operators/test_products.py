@@ -86,6 +86,18 @@ def test_small_products_and_other_dtypes_stay_with_torch(called):
     assert not called
 
 
+def test_tensors_of_another_kind_bring_their_own_product(called):
+    class Mine(torch.Tensor):
+        pass
+
+    x, matrix = factors()
+    assert type(product(x.as_subclass(Mine), matrix)) is Mine
+    assert type(product(x, matrix.as_subclass(Mine))) is Mine
+    assert not called
+    product(x, torch.nn.Parameter(matrix))
+    assert len(called) == 1
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of scripts
 def test_where_another_follows_what_is_computed_it_is_torchs_own(called):
     x, matrix = factors()

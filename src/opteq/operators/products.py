@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 # Below this much work oneDNN takes longer to start than it saves.
 _FEWEST_ROWS, _LEAST_WORK = 16, 2**21
+# Others, such as tensors spread over machines, bring their own product.
+_PLAIN = (Tensor, nn.Parameter)
 
 
 def product(x: Tensor, matrix: Tensor) -> Tensor:
@@ -63,6 +65,8 @@ def _pays(x: Tensor, other: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and x.dtype == other.dtype == torch.float32
+        and type(x) in _PLAIN
+        and type(other) in _PLAIN
         and _onednn_is_faster()
         and torch.backends.mkldnn.enabled
         and not _watched()
