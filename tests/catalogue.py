@@ -240,6 +240,12 @@ SIMILARITIES = {
     "denoising, spline": SimilarityCase(
         lambda: Measurement() + _ridge(Spline(1.5, 0.8, extent=2.0)), (3, 4, 4)
     ),
+    "denoising, a spline for each filter": SimilarityCase(
+        lambda: (
+            Measurement() + Ridge(Conv2d(1, 8, 5, norm_bound=0.8), Spline(1.5, 0.8, channels=8))
+        ),
+        (1, 6, 4),
+    ),
     "conductance": SimilarityCase(lambda: Conductance(leak=0.1), (4, 3, 4)),
     "conductance of a graph": SimilarityCase(
         lambda: GraphConductance(torch.tensor([[0, 1, 3, 0], [2, 2, 1, 3]]), 5, 2, leak=0.1), (19,)

@@ -324,9 +324,11 @@ def test_a_potential_that_lies_is_not_certain():
         def slope(self, t):
             return 100 * super().slope(t)
 
-    liar = small()
-    liar.prior.potential.__class__ = Lying
-    assert opteq.restore(liar, noisy(picture())).certain == "a stationary point"
+    for potentials in ("shared", "own"):
+        liar = small(potentials=potentials)
+        assert opteq.restore(liar, noisy(picture())).certain != "a stationary point"
+        liar.prior.potential.__class__ = Lying
+        assert opteq.restore(liar, noisy(picture())).certain == "a stationary point"
 
 
 def test_sixteen_bits_stay_sixteen(model, tmp_path):

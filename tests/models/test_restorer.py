@@ -82,7 +82,13 @@ def test_what_makes_no_sense_is_refused():
         model(y, -0.1)
     with pytest.raises(ShapeError, match="batch axis"):
         model(y[0])
-    for bad in ({"levels": (5.0,)}, {"levels": (5.0, 5.0)}, {"in_channels": 3}, {"kind": "cubic"}):
+    for bad in (
+        {"levels": (5.0,)},
+        {"levels": (5.0, 5.0)},
+        {"in_channels": 3},
+        {"kind": "cubic"},
+        {"kind": "gaussians", "potentials": "own"},
+    ):
         with pytest.raises(OpteqError):
             restorer(**bad)
     with pytest.raises(OptionError, match="Give side=13"):

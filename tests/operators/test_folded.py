@@ -85,14 +85,17 @@ def test_a_prior_that_cannot_be_compiled_works_as_it_is(monkeypatch):
     compiled.cache_clear()
 
 
+@pytest.mark.parametrize("channels", [1, 8])
 @pytest.mark.parametrize("size", [(12, 14), (11, 14), (12, 13), (11, 13), (1, 14), (5, 1)])
-def test_a_prior_is_the_same_folded_or_not(size, monkeypatch):
+def test_a_prior_is_the_same_folded_or_not(size, channels, monkeypatch):
     """Value, gradient, Hessian, scale and the gradients of all parameters."""
 
     def look(folds):
         monkeypatch.setattr("opteq.kernels.ridge.foldable", lambda op: folds and foldable(op))
         torch.manual_seed(0)
-        prior = Ridge(Conv2d(1, 8, 5), Spline(10.0, 0.9)).double()
+        prior = Ridge(Conv2d(1, 8, 5), Spline(10.0, 0.9, channels=channels)).double()
+        with torch.no_grad():
+            prior.potential.raw.normal_()
         scale = (torch.rand(2, 8, dtype=torch.float64) + 0.5).requires_grad_()
         similarity = Measurement() + prior.rescaled(scale)
         z = torch.rand(2, 1, *size, dtype=torch.float64)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from opteq.errors import OptionError
+from opteq.errors import OptionError, ShapeError
 from opteq.potentials import Huber, MinimaxConcave, Quadratic, Ramp, SoftRamp, Spline, Welsch
 
 POTENTIALS = {
@@ -16,6 +16,7 @@ POTENTIALS = {
     "convex spline": lambda: Spline(4.0, knots=7, extent=2.0),
     "spline": lambda: trained(Spline(4.0, 0.9, knots=9, extent=1.5)),
     "flat spline": lambda: trained(Spline(30.0, 0.99, knots=15), 30.0),
+    "spline of 3 channels": lambda: trained(Spline(8.0, 0.9, knots=6, channels=3)),
     "ramp": lambda: Ramp(1.3),
     "soft ramp": lambda: SoftRamp(1.3, 0.2),
 }
@@ -38,7 +39,7 @@ def grid(count=40001, end=6.0):
 @pytest.mark.parametrize("name", POTENTIALS)
 def test_slope_and_bend_are_the_derivatives(name):
     psi = POTENTIALS[name]().double()
-    t = grid(801).requires_grad_()
+    t = psi.spread(grid(801)).clone().requires_grad_()
     (slope,) = torch.autograd.grad(psi(t).sum(), t, create_graph=True)
     torch.testing.assert_close(psi.slope(t), slope, rtol=1e-9, atol=1e-9)
     (bend,) = torch.autograd.grad(psi.slope(t).sum(), t, materialize_grads=True)
@@ -48,7 +49,7 @@ def test_slope_and_bend_are_the_derivatives(name):
 @pytest.mark.parametrize("name", POTENTIALS)
 def test_bends_bound_the_second_derivative(name):
     psi = POTENTIALS[name]().double()
-    found = psi.bend(grid(400001)).detach()
+    found = psi.bend(psi.spread(grid(400001))).detach()
     rho, mu = psi.bends()
     assert -rho <= float(found.min())
     assert float(found.max()) <= mu
@@ -64,10 +65,11 @@ def test_robust_potentials_lie_below_their_parabolas(name):
     minimise such parabolas rest on."""
     psi = POTENTIALS[name]().double()
     assert psi.robust
-    t, s = grid(1201)[None], grid(301)[:, None]
-    weight = psi.slope(s) / s
-    parabola = psi(s) + psi.slope(s) * (t - s) + weight * (t - s).square() / 2
-    assert float((psi(t) - parabola).max()) <= 1e-9
+    t, s = psi.spread(grid(1201)), psi.spread(grid(301))
+    cost, slope, weight = (each[:, None] for each in (psi(s), psi.slope(s), psi.slope(s) / s))
+    far = t[None] - s[:, None]
+    parabola = cost + slope * far + weight * far.square() / 2
+    assert float((psi(t)[None] - parabola).max()) <= 1e-9
     # And psi never falls.
     assert float((psi.slope(t.abs())).min()) >= -1e-12
 
@@ -76,7 +78,7 @@ def test_robust_potentials_lie_below_their_parabolas(name):
 @pytest.mark.parametrize("name", POTENTIALS)
 def test_the_slope_of_a_solve_is_the_slope(name, dtype):
     psi = POTENTIALS[name]().to(dtype)
-    t = grid(301).to(dtype)
+    t = psi.spread(grid(301)).to(dtype)
     pure, _, numbers = psi.pure()
     torch.testing.assert_close(pure(t, *numbers), psi.slope(t))
     assert pure(t, *numbers).dtype == dtype
@@ -86,11 +88,28 @@ def test_the_slope_of_a_solve_is_the_slope(name, dtype):
 @pytest.mark.parametrize("name", EVEN)
 def test_potentials_are_even_and_zero_at_zero(name):
     psi = POTENTIALS[name]().double()
-    t = grid(301)
+    t = psi.spread(grid(301))
     torch.testing.assert_close(psi(t), psi(-t))
     torch.testing.assert_close(psi.slope(t), -psi.slope(-t))
-    zero = torch.zeros(1, dtype=torch.float64)
-    assert psi(zero).tolist() == psi.slope(zero).tolist() == [0]
+    zero = psi.spread(torch.zeros(1, dtype=torch.float64))
+    assert not psi(zero).any()
+    assert not psi.slope(zero).any()
+
+
+def test_each_channel_has_the_spline_of_its_own_numbers():
+    psi = trained(Spline(8.0, 0.9, knots=6, channels=3)).double()
+    t = torch.randn(4, 3, 5, 5, dtype=torch.float64)
+    for channel in range(3):
+        alone = Spline(8.0, 0.9, knots=6).double()
+        with torch.no_grad():
+            alone.raw.copy_(psi.raw[:, channel])
+        for method in ("forward", "slope", "bend"):
+            one, many = getattr(alone, method)(t[:, channel]), getattr(psi, method)(t)[:, channel]
+            torch.testing.assert_close(many, one, rtol=1e-12, atol=1e-12)
+    # Responses of a folded image: copies of a channel stand side by side.
+    torch.testing.assert_close(psi(t.repeat_interleave(4, 1)), psi(t).repeat_interleave(4, 1))
+    with pytest.raises(ShapeError, match="as many channels as there are filters"):
+        psi(torch.randn(4, 5))
 
 
 def test_the_deepest_bend_of_a_sum_is_never_missed():

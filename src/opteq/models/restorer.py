@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -192,6 +192,7 @@ def restorer(
     kind: Kind = "weakly_convex",
     mu: float = 50.0,
     rho: float = 0.99,
+    potentials: Literal["shared", "own"] = "shared",
     levels: tuple[float, ...] = (1.0, 5.0, 15.0, 25.0, 35.0),
     blur: float | None = None,
     border: int = 12,
@@ -203,7 +204,8 @@ def restorer(
 ) -> Restorer:
     """A learned energy of `filters` of `side` x `side` pixels with zero sum, and a potential of one
     `kind`: a spline with bends in [-rho, mu] or [0, mu], or Gaussians at several widths or at one;
-    or total variation, of which only the strength is learned.
+    or total variation, of which only the strength is learned. Filters share the potential, or with
+    `potentials="own"` each learns a spline of its own.
     With `through` = (4, 8) filters are composed of small kernels: first four, then eight that all
     filters share, then its own. `levels` are the noise levels, of 255, at which the scale of each
     filter is learned. With `blur` the model learns from images under a Gaussian blur of that width,
@@ -216,7 +218,9 @@ def restorer(
         raise OptionError(
             f"levels={levels} are not rising positive numbers.", "Give two or more, of 255."
         )
-    prior = _prior(kind, filters, side, tuple(through), mu, rho)
+    one_of("potentials", potentials, ("shared", "own"))
+    each = filters if potentials == "own" else 1
+    prior = _prior(kind, filters, side, tuple(through), _potential(kind, mu, rho, each))
     if compile:
         prior.compile()
     data = Measurement(None if blur is None else gaussian_blur(blur))
@@ -233,13 +237,11 @@ def restorer(
 
 
 def _prior(
-    kind: Kind, filters: int, side: int, through: tuple[int, ...], mu: float, rho: float
+    kind: Kind, filters: int, side: int, through: tuple[int, ...], potential: Potential
 ) -> Ridge:
-    kinds = ("weakly_convex", "convex", "gaussians", "gaussian", "total_variation")
-    one_of("kind", kind, kinds)
     if kind == "total_variation":
-        return Ridge(differences(), Huber(mu, 1 / mu), group=2)
-    return Ridge(_filters(filters, side, through), _potential(kind, mu, rho))
+        return Ridge(differences(), potential, group=2)
+    return Ridge(_filters(filters, side, through), potential)
 
 
 def differences() -> Conv2d:
@@ -251,11 +253,17 @@ def differences() -> Conv2d:
     return Conv2d.from_weight(kernels / 8**0.5)
 
 
-def _potential(kind: Kind, mu: float, rho: float) -> Potential:
-    if kind == "weakly_convex":
-        return Spline(mu, rho)
-    if kind == "convex":
-        return Spline(mu)
+def _potential(kind: Kind, mu: float, rho: float, channels: int) -> Potential:
+    one_of("kind", kind, get_args(Kind))
+    if kind in ("weakly_convex", "convex"):
+        return Spline(mu, rho if kind == "weakly_convex" else 0.0, channels=channels)
+    if channels > 1:
+        raise OptionError(
+            f"Filters cannot have potentials of their own with kind={kind!r}.",
+            'Leave out `potentials`, or give kind="weakly_convex" or "convex".',
+        )
+    if kind == "total_variation":
+        return Huber(mu, 1 / mu)
     if kind == "gaussian":
         return Welsch(2.0, 1.0, rho=rho)
     # The widths at which knots of a spline would lie.

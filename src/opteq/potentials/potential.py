@@ -32,6 +32,7 @@ class Bends(NamedTuple):
 
 class Potential(nn.Module, ABC):
     """psi(t), where it is `even` with psi(0) = psi'(0) = 0; every method works entry by entry.
+    With several `channels` it is another function along each entry of t's second axis.
 
     A subclass gives the value, its first and second derivative, and bounds of the second, which
     are what certificates rest on: they must hold for every t, whatever the parameters are now.
@@ -42,6 +43,12 @@ class Potential(nn.Module, ABC):
     robust: ClassVar[bool] = False
     """Whether psi'(t) / t never rises with |t|: then psi lies below the parabola of that curvature
     which touches it at t, and steps that minimise such parabolas descend."""
+    channels: int = 1
+
+    def spread(self, points: Tensor) -> Tensor:
+        """A row of points in a shape that every channel sees: (points, channels) if there are
+        several."""
+        return points if self.channels == 1 else points[:, None].expand(-1, self.channels)
 
     @abstractmethod
     def forward(self, t: Tensor) -> Tensor:

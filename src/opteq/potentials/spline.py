@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from opteq.errors import OptionError
+from opteq.errors import OptionError, ShapeError
 from opteq.options import positive, strict_options, whole
 from opteq.potentials.potential import Bends, Potential, Pure
 
@@ -21,6 +20,9 @@ class Spline(Potential):
     However it is trained, psi'' stays within [-rho, mu], psi never falls, and psi'(t) / t never
     rises with |t|. With rho = 0 it is convex. It starts halfway between these limits, with `start`
     times mu at 0.
+
+    With `channels` there is one such function for each entry of t's second axis, or for as many
+    copies of it as stand side by side.
     """
 
     robust = True
@@ -35,6 +37,7 @@ class Spline(Potential):
         first: float = 0.01,
         extent: float = 5.0,
         start: float = 0.5,
+        channels: int = 1,
     ) -> None:
         super().__init__()
         self.mu, self.rho = positive("mu", mu), positive("rho", rho, allow_zero=True)
@@ -46,7 +49,8 @@ class Spline(Potential):
             )
         ratio = (self.extent / self.first) ** (1 / (knots - 1))
         self.places = (0.0, *(self.first * ratio**k for k in range(knots)))
-        raw = torch.zeros(knots)
+        self.channels = whole("channels", channels, least=1)
+        raw = torch.zeros(knots) if channels == 1 else torch.zeros(knots, channels)
         raw[0] = torch.logit(torch.tensor(start).clamp(1e-3, 1 - 1e-3))
         self.raw = nn.Parameter(raw)
 
@@ -67,11 +71,11 @@ class Spline(Potential):
 
     def _slopes(self, bends: Tensor) -> Tensor:
         """psi' at the knots."""
-        lengths = bends.new_tensor(self.places).diff()
-        return functional.pad((lengths * bends).cumsum(0), (1, 0))
+        lengths = bends.new_tensor(self.places).diff().view(-1, *[1] * (bends.ndim - 1))
+        return torch.cat([torch.zeros_like(bends[:1]), (lengths * bends).cumsum(0)])
 
     def forward(self, t: Tensor) -> Tensor:
-        bends = self._bends().to(t)
+        bends = _along(self._bends().to(t), t)
         slopes, size = self._slopes(bends), t.abs()
         value = slopes[-1] * (size - self.places[-1]).clamp(min=0)
         for k, (low, high) in enumerate(self._intervals()):
@@ -98,13 +102,28 @@ class Spline(Potential):
     def extra_repr(self) -> str:
         return (
             f"mu={self.mu}, rho={self.rho}, knots={self.knots}, first={self.first}, "
-            f"extent={self.extent}"
+            f"extent={self.extent}, channels={self.channels}"
         )
+
+
+def _along(bends: Tensor, t: Tensor) -> Tensor:
+    """The bends in a shape that meets the entries of t: one set for all of them, or one for each
+    channel."""
+    if bends.ndim == 1:
+        return bends
+    channels = bends.shape[1]
+    if t.ndim < 2 or t.shape[1] % channels:
+        raise ShapeError(
+            f"A potential of {channels} channels met numbers of shape {tuple(t.shape)}.",
+            "Give as many channels as there are filters, or groups of them; or leave them out.",
+        )
+    copies = bends.repeat_interleave(t.shape[1] // channels, 1)
+    return copies.view(*copies.shape, *[1] * (t.ndim - 2))
 
 
 def _slope(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
     """psi'(t): what each interval below |t| adds to it."""
-    size, bends = t.abs(), bends.to(t)
+    size, bends = t.abs(), _along(bends.to(t), t)
     slope = size.clamp(max=places[1]) * bends[0]
     for k in range(1, len(bends)):
         slope = slope + (size.clamp(places[k], places[k + 1]) - places[k]) * bends[k]
@@ -113,8 +132,8 @@ def _slope(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
 
 def _bend(t: Tensor, bends: Tensor, places: Tensor) -> Tensor:
     """psi''(t): that of the interval of |t|, and 0 beyond the last one."""
-    size, bends = t.abs(), functional.pad(bends.to(t), (0, 1))
+    size, bends = t.abs(), _along(bends.to(t), t)
     found = torch.zeros_like(t) + bends[0]
-    for k in range(1, len(places)):
+    for k in range(1, len(bends)):
         found = torch.where(size > places[k], bends[k], found)
-    return found
+    return torch.where(size > places[-1], 0.0, found)

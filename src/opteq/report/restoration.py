@@ -115,8 +115,17 @@ def _grey(values: np.ndarray) -> np.ndarray:
 def _potential(model: Restorer) -> Curves:
     t = torch.linspace(0, 3, 301, dtype=torch.float64)
     potential = model.prior.potential
-    lines = {
-        "cost": Series(t.tolist(), potential(t).tolist()),
-        "pull": Series(t.tolist(), potential.slope(t).tolist()),
-    }
+    points = potential.spread(t)
+    cost, pull = potential(points), potential.slope(points)
+    if potential.channels == 1:
+        lines = {"cost": cost, "pull": pull}
+    else:
+        low, middle, high = pull.quantile(t.new_tensor([0.1, 0.5, 0.9]), dim=1)
+        lines = {
+            "cost, median filter": cost.median(1).values,
+            "pull, median filter": middle,
+            "pull, nine tenths of the filters are above": low,
+            "pull, nine tenths of the filters are below": high,
+        }
+    lines = {name: Series(t.tolist(), values.tolist()) for name, values in lines.items()}
     return Curves("The potential psi and its slope", "response times its scale", "", lines)

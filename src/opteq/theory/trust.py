@@ -113,9 +113,10 @@ def _bends_more(potential: Potential) -> str | None:
     weight = next((t for t in (*potential.parameters(), *potential.buffers())), None)
     sizes = torch.logspace(-6, 4, 4001, dtype=torch.float64)
     points = torch.cat([-sizes.flip(0), sizes.new_zeros(1), sizes])
+    points = potential.spread(points)
     with torch.no_grad():
         slopes = potential.slope(points if weight is None else points.to(weight.device)).cpu()
-    found = slopes.double().diff() / points.diff()
+    found = slopes.double().diff(dim=0) / points.diff(dim=0)
     rho, mu = potential.bends()
     # Differences of slopes near 0 are known to their rounding alone.
     slack = 1e-6 * (rho + mu)
