@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from opteq.models.registry import list_models, register_model
     from opteq.problem import Problem
     from opteq.theory import certificate
+    from opteq.training.bundled import list_pretrained
     from opteq.training.load import load, save
-    from opteq.training.pretrained import create_model, list_pretrained
+    from opteq.training.pretrained import create_model
     from opteq.training.recipe_files import load_recipe
     from opteq.workflow import (
         certify,
@@ -62,7 +63,7 @@ _HOMES = {
     "list_models": "opteq.models.registry",
     "register_data": "opteq.data.catalogue",
     "register_model": "opteq.models.registry",
-    "list_pretrained": "opteq.training.pretrained",
+    "list_pretrained": "opteq.training.bundled",
     "load": "opteq.training.load",
     "load_recipe": "opteq.training.recipe_files",
     "save": "opteq.training.load",

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import DataDir, Run
+from opteq.cli.options import DataDir, RunOrName
 
 
 def explore(
-    run: Run,
+    run: RunOrName,
     other: Annotated[Path | None, typer.Argument(help="A second run, shown beside it.")] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen on; 127.0.0.1 lets in this machine only.")

@@ -20,3 +20,6 @@ Overrides = Annotated[
 ]
 Checkpoint = Annotated[str, typer.Option(help="best or last.")]
 Run = Annotated[Path, typer.Argument(help="The folder of a run.")]
+RunOrName = Annotated[
+    Path, typer.Argument(help="The folder of a run, or weights of the library: geq_digits, say.")
+]

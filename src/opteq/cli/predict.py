@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opteq.cli.options import Run
+from opteq.cli.options import RunOrName
 
 if TYPE_CHECKING:
     from opteq.errors import DataError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    run: Run,
+    run: RunOrName,
     images: Annotated[
         list[str],
         typer.Argument(help="Image files, folders, patterns in quotes, or - for a list on stdin."),
@@ -134,7 +134,7 @@ def _columns(classes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def explain(
-    run: Run,
+    run: RunOrName,
     image: Annotated[Path, typer.Argument(help="An image file.")],
     output: Annotated[
         Path | None, typer.Option(help="The picture. (default: IMAGE-explained.png)")

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import Run
+from opteq.cli.options import RunOrName
 
 
 def restore(
-    run: Run,
+    run: RunOrName,
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
     noise: Annotated[
         float | None,

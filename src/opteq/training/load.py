@@ -16,6 +16,7 @@ from opteq.models.registry import spelt_out
 from opteq.options import extra, one_of
 from opteq.settings import settings_from
 from opteq.training.build import set_tolerances, shaped_model, skeleton, task_of
+from opteq.training.bundled import bundled, list_pretrained
 from opteq.training.checkpoint import (
     load_checkpoint,
     load_weights,
@@ -31,8 +32,9 @@ _HUB = "hf:"
 
 def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Network:
     """The trained model of a run, in evaluation mode. It takes images in [0, 1] of the shape it was
-    trained on; `model.class_names` has the names of its classes. "hf:OWNER/NAME" is a run on the
-    Hugging Face hub, of which only weights and recipe are fetched.
+    trained on; `model.class_names` has the names of its classes. Where there is no such folder, a
+    name of `list_pretrained` stands for the weights that come with the library. "hf:OWNER/NAME" is
+    a run on the Hugging Face hub, of which only weights and recipe are fetched.
 
     "best" is the epoch that did best on images kept back for that purpose, or the last epoch if
     the recipe kept none; "last" is the last checkpoint, finished or not.
@@ -42,7 +44,7 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
         fetched = _fetched(str(run).removeprefix(_HUB))
         _refuse_own(RunFolder(fetched), str(run))
         return load(fetched, checkpoint)
-    folder = RunFolder(Path(run))
+    folder = RunFolder(_home(run))
     path = folder.best if checkpoint == "best" else folder.last
     if checkpoint == "best" and not path.is_file() and folder.last.is_file():
         path = folder.last
@@ -68,6 +70,19 @@ def load(run: str | Path, checkpoint: Literal["best", "last"] = "best") -> Netwo
             stacklevel=2,
         )
     return model.eval()
+
+
+def _home(run: str | Path) -> Path:
+    path = Path(run)
+    if path.exists():
+        return path
+    found = bundled(str(run))
+    if found is None:
+        names = ", ".join(list_pretrained())
+        raise RunError(
+            f"There is no run {path}.", f"Give its folder, or weights of the library: {names}."
+        )
+    return found
 
 
 def _fetched(name: str) -> Path:

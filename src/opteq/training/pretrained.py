@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opteq.errors import OptionError, nearest
 from opteq.models import registry
+from opteq.training.bundled import bundled, list_pretrained
 
 if TYPE_CHECKING:
     from opteq.models.network import Network
-
-_HOME = Path(__file__).parents[1] / "weights"
-
-
-def list_pretrained() -> list[str]:
-    """Names under which `create_model` has weights.
-
-    >>> "geq_digits" in list_pretrained()
-    True
-    """
-    return sorted(path.name for path in _HOME.iterdir() if path.is_dir())
 
 
 def create_model(name: str, *, pretrained: bool = False, **options: Any) -> Network:
@@ -45,7 +34,7 @@ def create_model(name: str, *, pretrained: bool = False, **options: Any) -> Netw
             "given.",
             "Leave it out, or leave pretrained out.",
         )
-    home = _HOME / name
-    if not home.is_dir():
+    home = bundled(name)
+    if home is None:
         raise OptionError(f"There are no weights for {name!r}.", nearest(name, list_pretrained()))
     return load(home)

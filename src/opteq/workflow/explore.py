@@ -15,9 +15,9 @@ from opteq.data.splits import sample
 from opteq.errors import DataError, OptionError
 from opteq.models.network import Network
 from opteq.report.explorer_page import Explored, serve
+from opteq.training.bundled import bundled
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.pretrained import create_model, list_pretrained
 from opteq.training.recipe_files import load_recipe
 from opteq.workflow.train import Run
 
@@ -74,11 +74,11 @@ def gather(runs: Sequence[str | Path | Run], data_dir: str | Path | None = None)
 
 def _loaded(path: Path) -> tuple[Network, DataSettings | None]:
     """A classifier, and the data it was trained on; a folder of `opteq.save` does not say."""
-    if not path.exists() and str(path) in list_pretrained():
-        model, data = create_model(str(path), pretrained=True), load_recipe(str(path)).data
-    else:
-        folder = RunFolder(path)
-        model, data = load(path), folder.recipe.data if folder.has_recipe else None
+    model, folder, data = load(path), RunFolder(path), None
+    if folder.has_recipe:
+        data = folder.recipe.data
+    elif not path.exists() and bundled(str(path)):
+        data = load_recipe(str(path)).data
     if not model.image_shape or not model.class_names:
         raise OptionError(
             f"{path} does not know its classes or the shape of its images.",
