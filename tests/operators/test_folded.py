@@ -93,9 +93,10 @@ def test_a_prior_is_the_same_folded_or_not(size, channels, monkeypatch):
     def look(folds):
         monkeypatch.setattr("opteq.kernels.ridge.foldable", lambda op: folds and foldable(op))
         torch.manual_seed(0)
-        prior = Ridge(Conv2d(1, 8, 5), Spline(10.0, 0.9, channels=channels)).double()
+        potential = Spline(10.0, 0.9, channels=channels)
         with torch.no_grad():
-            prior.potential.raw.normal_()
+            potential.raw.normal_()
+        prior = Ridge(Conv2d(1, 8, 5), potential).double()
         scale = (torch.rand(2, 8, dtype=torch.float64) + 0.5).requires_grad_()
         similarity = Measurement() + prior.rescaled(scale)
         z = torch.rand(2, 1, *size, dtype=torch.float64)
