@@ -26,6 +26,7 @@ FLOW = [
     "files",
     "environment",
     "exhibits",
+    "compilation",
     "states",
     "operators",
     "problem",

@@ -23,6 +23,7 @@ from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
 from opteq.problem.statistics import statistics_move
 from opteq.solve import Anderson, Solution, Solver
+from opteq.solve.compiled import CompiledSteps
 from opteq.states import State, as_tuple, fast_order, in_order, like
 
 
@@ -45,7 +46,9 @@ class Equilibrium(nn.Module):
     Gradients come through `torch.autograd` (to any order); the transforms of torch.func (vmap, jvp,
     grad) do not go through a solve. Under autocast, solves stay in the precision of the weights.
     Inside a model under torch.compile a solve is opaque, since its length depends on the data;
-    `compile=True` compiles the map (not the solver). Solvers and gradient rules can also be named:
+    `compile=True` compiles the map, and with `Anderson` or `Picard` the whole step of the solver,
+    for the first few shapes of batches: the first solve of each waits some ten seconds for the
+    compiler, and small maps then take less time. Solvers and gradient rules can also be named:
     `solver="auto"`. A trained norm bound for which the solver or the gradient rule is not certain
     to work is refused, unless `allow_uncertified=True`.
     """
@@ -84,6 +87,7 @@ class Equilibrium(nn.Module):
         self.kept: list[Solved] | None = None
         if not allow_uncertified:
             _refuse_uncertified(self.map, solver, gradient)
+        self.compiled_steps = CompiledSteps() if compile else None
         if compile:
             self.map.compile()
 
@@ -119,7 +123,9 @@ class Equilibrium(nn.Module):
             start = in_order(_start(bound, self._promoted(z0)), u)
             if z0 is None and self.warm_start is not None and not self.gradient.is_forward_pass:
                 start = self.warm_start.instead_of(start)
-            solution = self.gradient.solve(bound, start, self.solver, trace=trace)
+            solution = self.gradient.solve(
+                bound, start, self.solver, trace=trace, steps=self.compiled_steps
+            )
         if self.warm_start is not None:
             self.warm_start.previous = solution.state
         solution.state = in_order(solution.state, given)

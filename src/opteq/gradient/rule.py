@@ -13,6 +13,7 @@ from opteq.errors import OptionError
 from opteq.gradient.attach import attach_nothing
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve import Solution, Solver, solve
+from opteq.solve.compiled import CompiledSteps
 from opteq.solve.layout import LastEvaluation
 from opteq.states import State, as_tuple, join, like, pick
 
@@ -25,13 +26,22 @@ class GradientRule(ABC):
     """Whether the rule decides what the layer computes from its start, and not only how that is
     differentiated: another rule or another start then gives another answer."""
 
-    def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
-        """A solution whose state can be differentiated."""
+    def solve(
+        self,
+        bound: BoundMap,
+        z0: State,
+        solver: Solver,
+        *,
+        trace: bool,
+        steps: CompiledSteps | None = None,
+    ) -> Solution:
+        """A solution whose state can be differentiated. Compiled `steps` are taken where there are
+        some."""
         start = like(z0, tuple(part.detach() for part in as_tuple(z0)))
         if not torch.is_grad_enabled():
-            return solve(bound, start, solver, trace=trace)
+            return solve(bound, start, solver, trace=trace, steps=steps)
         last = LastEvaluation()
-        solution = solve(bound, start, solver, trace=trace, last=last)
+        solution = solve(bound, start, solver, trace=trace, last=last, steps=steps)
         if len(solution.converged):
             image = last.image_of(solution.state)
             solution.state = self._attach_usable(bound, solution, image)

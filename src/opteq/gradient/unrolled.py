@@ -15,6 +15,7 @@ from opteq.gradient.rule import GradientRule
 from opteq.options import strict_options, whole
 from opteq.problem.curvature import Curvature
 from opteq.solve import Solution, Solver
+from opteq.solve.compiled import CompiledSteps
 from opteq.solve.loop import Observer
 from opteq.solve.solution import report
 from opteq.states import State, as_tuple, damp, join, like, pick
@@ -44,7 +45,15 @@ class Unrolled(GradientRule):
     def refusal(self, solver: Solver) -> OptionError | None:
         return None if solver.plain() == solver else _not_unrolled(solver)
 
-    def solve(self, bound: BoundMap, z0: State, solver: Solver, *, trace: bool) -> Solution:
+    def solve(
+        self,
+        bound: BoundMap,
+        z0: State,
+        solver: Solver,
+        *,
+        trace: bool,
+        steps: CompiledSteps | None = None,
+    ) -> Solution:
         observer = Observer(z0, solver, trace=trace)
         state = self._iterate(bound, z0, solver, observer)
         solution = observer.solution(bound)

@@ -3,15 +3,14 @@ if wanted."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from opteq.errors import CompileWarning, OptionError, ShapeError
+from opteq import compilation
+from opteq.errors import OptionError, ShapeError
 from opteq.operators.folded import BLOCK
 from opteq.potentials.potential import PureFunction, tiny
 
@@ -42,28 +41,8 @@ def pull_and_weight(
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function compiled at its first call; as it is where that fails, for want of a compiler,
-    say."""
-    fast: Callable[..., Any] | None = torch.compile(function)
-
-    def run(*arguments: Any) -> Any:
-        nonlocal fast
-        if fast is not None:
-            try:
-                return fast(*arguments)
-            except RuntimeError as error:
-                found = function(*arguments)  # a fault of the function itself is raised here
-                fast = None
-                reason = (str(error).splitlines() or [""])[0][:120]
-                warnings.warn(
-                    f"The prior could not be compiled ({reason}); it runs more slowly without.",
-                    CompileWarning,
-                    stacklevel=2,
-                )
-                return found
-        return function(*arguments)
-
-    return run
+    """The function compiled, once for all priors."""
+    return compilation.compiled(function, "The prior")
 
 
 def per_channel(name: str, numbers: Tensor, v: Tensor, expected: int) -> Tensor:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from opteq.states import exporting
+
 # Below this much work oneDNN takes longer to start than it saves.
 _FEWEST_ROWS, _LEAST_WORK = 16, 2**21
 # Others, such as tensors spread over machines, bring their own product.
@@ -58,7 +60,24 @@ class _Product(torch.autograd.Function):
 
 
 def _onednn(x: Tensor, matrix: Tensor) -> Tensor:
+    if torch.compiler.is_compiling():
+        return torch.ops.opteq.product(x, matrix)
+    return _call_onednn(x, matrix)
+
+
+def _call_onednn(x: Tensor, matrix: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(x, matrix.mT, None, "none", [], "")
+
+
+# oneDNN's product as an operation of its own, which the compiler calls without looking into it.
+_OPERATION = torch.library.Library("opteq", "DEF")
+_OPERATION.define("product(Tensor x, Tensor matrix) -> Tensor")
+_OPERATION.impl("product", lambda x, matrix: _call_onednn(x, matrix), "CPU")
+
+
+@torch.library.register_fake("opteq::product")
+def _shape(x: Tensor, matrix: Tensor) -> Tensor:
+    return x.new_empty((*x.shape[:-1], matrix.shape[-1]))
 
 
 def _pays(x: Tensor, other: Tensor) -> bool:
@@ -67,7 +86,7 @@ def _pays(x: Tensor, other: Tensor) -> bool:
         and x.dtype == other.dtype == torch.float32
         and type(x) in _PLAIN
         and type(other) in _PLAIN
-        and _onednn_is_faster()
+        and (_FOUND_FASTER if torch.compiler.is_compiling() else _onednn_is_faster())
         and torch.backends.mkldnn.enabled
         and not _watched()
         # Sizes last: when they are symbols, one that was looked at is fixed.
@@ -76,12 +95,23 @@ def _pays(x: Tensor, other: Tensor) -> bool:
     )
 
 
+_FOUND_FASTER = False
+
+
+def prepare_to_compile() -> None:
+    """Find out about this machine, which compiled code cannot. Without it, and in code written down
+    for elsewhere, products are torch's."""
+    global _FOUND_FASTER
+    _FOUND_FASTER = _onednn_is_faster()
+
+
 def _watched() -> bool:
     """Whether something other than autograd follows what is computed, and knows only torch's own
-    product: the compiler, autocast, a transform of torch.func, a counter of operations."""
+    product: an export, autocast, a transform of torch.func, a counter of operations."""
+    if torch.compiler.is_compiling():
+        return exporting() or torch.is_autocast_enabled("cpu")
     return (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
+        torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0

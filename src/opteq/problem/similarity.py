@@ -16,7 +16,7 @@ from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
 from opteq.problem.curvature import UNKNOWN, Curvature, SimilarityBounds
 from opteq.problem.parabolas import Energy
-from opteq.states import all_finite, exporting, require_alike
+from opteq.states import all_finite, exporting, looking_is_free, require_alike
 
 Product = Callable[[Tensor], Tensor]
 Weights = LinearOperator | Tensor
@@ -82,10 +82,10 @@ class StartAtZero:
 
     def at(self, z: Tensor) -> bool:
         """Whether z is zero, if this is the first evaluation."""
-        if self.seen or torch.is_grad_enabled() or z.device.type != "cpu":
+        if self.seen or torch.is_grad_enabled() or not looking_is_free(z):
             return False
         self.seen = True
-        if torch.compiler.is_compiling() or bool(z.any()):
+        if bool(z.any()):
             return False
         weights = (m.weight for m in self.operator.modules() if isinstance(m, WeightedOperator))
         return all(all_finite(weight) for weight in weights)

@@ -10,9 +10,13 @@ from torch import Tensor
 from opteq.options import fraction, positive, strict_options, whole
 from opteq.solve.buffers import borrow, give_back
 from opteq.solve.layout import FlatMap
+from opteq.solve.recurrence import Extrapolated, Guarded, Recurrence
 from opteq.solve.safeguard import Safeguard
 from opteq.solve.solver import Method, Solver
 from opteq.states import looking_is_free
+
+# The compiler takes longer than a solve is worth to eliminate from larger systems.
+_LARGEST_COMPILED = 8
 
 
 @strict_options
@@ -41,6 +45,11 @@ class Anderson(Solver):
 
     def method(self, map: FlatMap) -> Method:
         return _Anderson(map, Extrapolation(self.memory, self.ridge, self.mixing))
+
+    def recurrence(self) -> Recurrence | None:
+        if self.memory > _LARGEST_COMPILED:
+            return None
+        return Guarded(Extrapolated(self.memory, self.ridge, self.mixing))
 
 
 class _Anderson(Method):

@@ -13,6 +13,7 @@ from opteq.equilibrium.base import BoundMap
 from opteq.equilibrium.dependencies import in_full_precision
 from opteq.errors import OptionError
 from opteq.solve.anderson import Anderson
+from opteq.solve.compiled import CompiledSteps
 from opteq.solve.layout import FlatMap, LastEvaluation, Layout
 from opteq.solve.progress import SampleProgress, measure
 from opteq.solve.solution import Solution, Status, Trace, code, report
@@ -43,12 +44,15 @@ def solve(
     *,
     trace: bool = False,
     last: LastEvaluation | None = None,
+    steps: CompiledSteps | None = None,
 ) -> Solution:
     """Find z = T(z), starting at z0, for each sample of the batch.
 
     `T` is any function from states to states (a tensor, or a tuple of tensors, batch first), or a
     bound map, whose finished samples are dropped from the computation. Nothing is differentiated;
-    `opteq.Equilibrium` does that, and keeps the graph of the `last` evaluation for it.
+    `opteq.Equilibrium` does that, and keeps the graph of the `last` evaluation for it. Compiled
+    `steps` of a bound map are taken where the solver has them and no `trace` is wanted; they keep
+    no graph, and finished samples stay in the computation.
 
     >>> import torch
     >>> solution = solve(torch.cos, torch.zeros(1, 1, dtype=torch.float64), Anderson(tol=1e-12))
@@ -64,7 +68,13 @@ def solve(
         )
     layout = Layout(z0)
     with torch.no_grad():
-        solution = _run(T, z0, layout, solver, trace, last)
+        found = None
+        if steps is not None and not trace and isinstance(T, BoundMap):
+            found = steps.solve(T, layout.pack(z0), layout, solver)
+        if found is not None:
+            solution = _assemble([found[0]], layout, found[1], None)
+        else:
+            solution = _run(T, z0, layout, solver, trace, last)
         _verify(solution, T, layout, solver)
         _blame_rounding(solution, T)
     report(solution, solver.on_failure, "The solve")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -49,6 +49,16 @@ def measure(image: Tensor, gap: Tensor) -> Residuals:
 
 
 _OF_ALL = ("finished", "all_converged")
+_CHANGING = (
+    "best",
+    "residual",
+    "best_step",
+    "first_gap",
+    "last_gap",
+    "steps",
+    "converged",
+    "broken",
+)
 
 
 def _within(size: Tensor, residual: Tensor, solver: Solver) -> Tensor:
@@ -108,6 +118,14 @@ class SampleProgress:
         names = (field.name for field in fields(cls) if field.name not in _OF_ALL)
         return cls(**cast(dict[str, Any], {name: value(name) for name in names}))
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What changes from step to step."""
+        return tuple(getattr(self, name) for name in _CHANGING)
+
+    def holding(self, tensors: tuple[Tensor, ...]) -> SampleProgress:
+        """The progress of the same samples with other such `tensors`."""
+        return replace(self, **dict(zip(_CHANGING, tensors, strict=True)), finished=None)
+
     @property
     def done(self) -> Tensor:
         return self.converged | self.broken
@@ -124,7 +142,13 @@ class SampleProgress:
         return self._of_samples(lambda name: getattr(self, name)[index])
 
     def observe(
-        self, z: Tensor, measured: Residuals, step: int, solver: Solver, *, stop: bool = True
+        self,
+        z: Tensor,
+        measured: Residuals,
+        step: int | Tensor,
+        solver: Solver,
+        *,
+        stop: bool = True,
     ) -> None:
         """Take in one evaluation. Samples that are done are left as they are. Without `stop` the
         latest iterate is the best and no sample is done, however small its residual."""
@@ -132,8 +156,8 @@ class SampleProgress:
         if stop and self.finished == 0 and ends is not None and self._all_improve(residual):
             # The usual case, in which no copy is made.
             self.best, self.residual = z, residual
-            self.best_step = self.steps = torch.full_like(self.steps, step)
             self.first_gap = size if step == 1 else self.first_gap
+            self.best_step = self.steps = torch.full_like(self.steps, int(step))
             self.last_gap = size
             if ends[0] > solver.tol and not solver.atol:
                 return
@@ -153,8 +177,7 @@ class SampleProgress:
         self.best = torch.where(better[:, None], z, self.best)
         self.residual = torch.where(better, residual, self.residual)
         self.best_step = torch.where(better, step, self.best_step)
-        if step == 1:
-            self.first_gap = size
+        self.first_gap = torch.where(self.steps == 0, size, self.first_gap)
         self.last_gap = torch.where(working, size, self.last_gap)
         self.steps = torch.where(working, step, self.steps)
         self.converged = self.converged | (working & finite & within)

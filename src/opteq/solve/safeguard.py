@@ -27,6 +27,15 @@ class Safeguard:
         self.returning: Tensor | None = None
         """Which samples go back; None if none does."""
 
+    @classmethod
+    def restored(
+        cls, factor: Number, plain: Tensor, length: Tensor, returning: Tensor
+    ) -> Safeguard:
+        """The safeguard that held these."""
+        guard = cls.__new__(cls)
+        guard.factor, guard.plain, guard.length, guard.returning = factor, plain, length, returning
+        return guard
+
     def keeps(self, image: Tensor, length: Tensor) -> Tensor | None:
         """Which samples keep the point with this image F(z) and length |F(z) - z|; None if all
         do."""

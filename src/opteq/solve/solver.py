@@ -15,6 +15,7 @@ from opteq.options import one_of, positive, whole
 from opteq.problem.curvature import Curvature, largest
 from opteq.solve.buffers import borrow, give_back
 from opteq.solve.layout import FlatMap
+from opteq.solve.recurrence import Recurrence
 from opteq.states import State
 
 OnFailure = Literal["warn", "raise", "ignore"]
@@ -103,6 +104,11 @@ class Solver(ABC):
     @abstractmethod
     def method(self, map: FlatMap) -> Method:
         """A fresh update rule for this map."""
+
+    def recurrence(self) -> Recurrence | None:
+        """The update rule as a function of tensors of fixed shapes, for compiled solves; None if
+        there is none in this form."""
+        return None
 
     def unroll(self, bound: BoundMap) -> Step | None:
         """The solver's own step as a function that can be differentiated; None if it has none,
