@@ -17,6 +17,7 @@ _DIGITS = {
     "kerdeq": "kerdeq_digits",
     "opteq": "opteq_single_digits",
     "deep": "opteq_digits",
+    "deep_free": "opteq_digits_free",
     "mopteq": "mopteq_digits",
     "resnet": "resnet_digits",
     "mdeq": "mdeq_digits",
@@ -36,7 +37,11 @@ _DIGITS = {
 _MAIN = ("geq", "kerdeq", "opteq", "deep", "mopteq", "resnet")
 _CERTIFIED = ("geq", "opteq", "deep", "mopteq")
 _PREFIX = {"deep": "deep_opteq"}
-_CIFAR = {"acting": "geq_cifar10_acting", "proximal": "proximal_cifar10_tiny"}
+_CIFAR = {
+    "acting": "geq_cifar10_acting",
+    "deep_free": "deep_opteq_cifar10_free",
+    "proximal": "proximal_cifar10_tiny",
+}
 FAMILIES: dict[str, dict[str, str]] = {
     "digits": _DIGITS,
     "fashion-mnist": {
