@@ -146,10 +146,10 @@ OPTEQ_T8 = Experiment(
     ),
     pictures=_curves,
     note=(
-        "Weights are free and start small, and training is by SGD as in the paper: norms grow with "
-        "it, and with them residuals. 'Stopped after' are the same weights with so many applications "
-        "in the test. The paper's times are seconds for 80 steps on one GPU, with another root finder; ours are "
-        "images per second of one batch of 32."
+        "Weights are free and start small, and training is by SGD, as in the paper: norms grow "
+        "while it lasts, and residuals with them. 'Stopped after' are the same weights with so "
+        "many applications in the test. The paper's times are seconds for 80 steps on one GPU, "
+        "with another root finder; ours are images per second of one batch of 32."
     ),
 )
 
