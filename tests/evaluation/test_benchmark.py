@@ -21,7 +21,7 @@ from opteq.report.benchmark_page import outcome_text, write_outcome, write_summa
 
 def test_every_benchmark_loads():
     ids = list_benchmarks()
-    named = {"s14", "growth", "gradients", "jaxopt", "proximal"}
+    named = {"s14", "growth", "gradients", "jaxopt", "proximal", "acting"}
     assert {f"s{i}" for i in range(1, 10)} | named == set(ids)
     for name in ids:
         assert load_benchmark(name).id == name
