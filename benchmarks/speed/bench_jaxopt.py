@@ -86,7 +86,6 @@ def _compare(outcome: Outcome, kernel: str, tol: float, seconds: float) -> None:
         ours("opteq, Anderson", Anderson(tol=tol)),
         ours("opteq, Picard", Picard(tol=tol)),
         ours("opteq, Anderson, compiled", Anderson(tol=tol), compile=True),
-        ours("opteq, Picard, compiled", Picard(tol=tol), compile=True),
         theirs("jaxopt, Anderson", jaxopt.AndersonAcceleration),
         theirs("jaxopt, Picard", jaxopt.FixedPointIteration),
     ]

@@ -86,9 +86,7 @@ class CompiledSteps:
             )
             if taken % every == 0 and int(finished) == len(z):
                 break
-        progress = progress.holding(known)
-        progress.all_converged = bool(progress.converged.all())
-        return progress, taken
+        return progress.holding(known), taken
 
 
 def _step(

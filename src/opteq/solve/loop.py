@@ -246,7 +246,7 @@ def _assemble(
     parts: list[SampleProgress], layout: Layout, taken: int, recorder: _Recorder | None
 ) -> Solution:
     progress = SampleProgress.joined(parts)
-    if taken and progress.all_converged:
+    if taken and progress.have_all_converged():
         codes = torch.full_like(progress.steps, code(Status.CONVERGED))
     elif taken:
         codes = progress.codes(taken, layout.precision)

@@ -9,7 +9,6 @@ from torch import Tensor
 from opteq.equilibrium.base import BoundMap
 from opteq.options import fraction, strict_options
 from opteq.solve.layout import FlatMap
-from opteq.solve.recurrence import Damped, Recurrence
 from opteq.solve.solver import Method, Solver, Step
 from opteq.states import State, damp
 
@@ -31,9 +30,6 @@ class Picard(Solver):
 
     def method(self, map: FlatMap) -> Method:
         return _Picard(map, self.damping)
-
-    def recurrence(self) -> Recurrence:
-        return Damped(self.damping)
 
     def unroll(self, bound: BoundMap) -> Step:
         def step(z: State, k: int) -> tuple[State, State]:

@@ -118,6 +118,12 @@ class SampleProgress:
         names = (field.name for field in fields(cls) if field.name not in _OF_ALL)
         return cls(**cast(dict[str, Any], {name: value(name) for name in names}))
 
+    def have_all_converged(self) -> bool:
+        """Whether all samples have, as far as that is known without waiting."""
+        if not self.all_converged and looking_is_free(self.converged):
+            self.all_converged = bool(self.converged.all())
+        return self.all_converged
+
     def tensors(self) -> tuple[Tensor, ...]:
         """What changes from step to step."""
         return tuple(getattr(self, name) for name in _CHANGING)

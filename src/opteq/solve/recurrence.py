@@ -31,23 +31,6 @@ class Recurrence(ABC):
         """The next point from z, image = T(z), gap = T(z) - z and the gap's length."""
 
 
-class Damped(Recurrence):
-    """z <- z + damping (T(z) - z)."""
-
-    extrapolates = False
-
-    def __init__(self, damping: float) -> None:
-        self.damping = damping
-
-    def begin(self, z: Tensor, rate: Number) -> Memory:
-        return ()
-
-    def update(
-        self, memory: Memory, z: Tensor, image: Tensor, gap: Tensor, length: Tensor
-    ) -> tuple[Tensor, Memory]:
-        return image if self.damping == 1 else z + self.damping * gap, memory
-
-
 class Guarded(Recurrence):
     """Another recurrence under a `Safeguard`."""
 

@@ -107,7 +107,7 @@ class Solver(ABC):
 
     def recurrence(self) -> Recurrence | None:
         """The update rule as a function of tensors of fixed shapes, for compiled solves; None if
-        there is none in this form."""
+        there is none in this form, or its steps are so plain that nothing is gained."""
         return None
 
     def unroll(self, bound: BoundMap) -> Step | None:
