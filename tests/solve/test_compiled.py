@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import opteq
-from narrow import known, tensor
+from narrow import a, known, tensor
 from opteq.equilibrium import Chain, Unit
 from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
@@ -142,13 +142,29 @@ def test_a_map_that_runs_away_is_said_to(counter):
     assert found.evaluations == 30
 
 
-def test_gradients_are_the_same(counter):
+def test_training_is_the_same(counter):
+    """Gradients, and answers after weights and gamma have changed."""
     plain, twin, u = layers("Gaussian", Anderson(tol=1e-11))
-    gradients = []
-    for layer in (plain, twin):
-        layer(u).square().sum().backward()
-        gradients.append([p.grad for p in layer.parameters()])
-    torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-9)
+    for _ in range(2):
+        gradients = []
+        for layer in (plain, twin):
+            layer.zero_grad()
+            layer(u).square().sum().backward()
+            gradients.append([known(p.grad).clone() for p in layer.parameters()])
+        torch.testing.assert_close(*gradients, rtol=1e-7, atol=1e-9)
+        for layer in (plain, twin):
+            a(Gaussian, known(layer.problem).similarity).scale_gamma(3)
+            with torch.no_grad():
+                for p in layer.parameters():
+                    p -= 0.3 * known(p.grad)
+
+
+def test_inference_mode(counter):
+    plain, twin, u = layers("patches", Anderson(tol=1e-10))
+    with torch.inference_mode():
+        torch.testing.assert_close(twin(u), plain(u), rtol=1e-8, atol=1e-8)
+    with torch.no_grad():
+        torch.testing.assert_close(twin(u), plain(u), rtol=1e-8, atol=1e-8)
 
 
 def test_a_trace_is_kept_when_asked_for(counter):
