@@ -5,9 +5,9 @@ counted operations.
 
 Operations are those of a training step: products and convolutions, forward and backward, counted
 for two sizes of batch. What grows with the batch is the cost of an image, the rest that of a step
-(norms of weights). Solves take as many evaluations as they do on fresh weights. A device is taken to
-reach `--share` of its `--teraflops`; gradients are sent around a ring at `--gigabytes` a second, after
-the backward pass and not during it. Nothing was measured on a GPU.
+(norms of weights). Solves take as many evaluations as they do on fresh weights. A device is taken
+to reach `--share` of its `--teraflops`; gradients are sent around a ring at `--gigabytes` a second,
+after the backward pass and not during it. Nothing was measured on a GPU.
 """
 
 from __future__ import annotations
