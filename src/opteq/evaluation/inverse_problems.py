@@ -16,7 +16,7 @@ from opteq.training.tally import psnr
 
 # What is tried where a prior meets an operator it was not trained for: the noise it expects, of
 # 255, and its weight relative to the ratio of variances.
-_LEVELS, _WEIGHTS = (5.0, 10.0, 20.0), (0.3, 1.0, 3.0)
+_LEVELS, _WEIGHTS = (5.0, 10.0, 20.0, 30.0), (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
