@@ -21,8 +21,8 @@ from opteq.solve import Solution
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
 # loses something, and at least: what served best on photographs kept apart from tests.
 _MORE, _LEAST = 1.0, 5 * LEVEL
-# An operator that loses much leaves directions in which the energy is nearly flat: the residual there
-# must be so many times as small (0.14 dB for a blur), in as many times as many steps.
+# An operator that loses much leaves directions in which the energy is nearly flat: there the
+# residual must be so many times as small (0.14 dB for a blur), in as many times as many steps.
 _CLOSER, _LONGER = 0.1, 7
 
 
