@@ -141,6 +141,23 @@ def test_a_trained_prior_serves_other_operators(problem, model):
     assert found.psnr > 15
 
 
+def test_operators_that_lose_much_are_solved_more_closely(model):
+    """The energy is nearly flat where H sees little: there a small residual is still far away."""
+    x, H = picture(), gaussian_blur(1.6)
+    y = H(x) + 2 * LEVEL * torch.randn_like(x)
+    found = opteq.restore(model, y, H, noise=2 * LEVEL)
+    assert float(found.solution.residual.max()) <= 0.1 * model.layer.solver.tol
+    layer = found.layer
+    layer.solver = replace(layer.solver, tol=1e-7, max_steps=2000, on_failure="ignore")
+    exact = tensor(layer.solve(y, y).state)
+
+    def distance(tolerance):
+        layer.solver = replace(layer.solver, tol=tolerance)
+        return float((tensor(layer.solve(y, y).state) - exact).norm() / exact.norm())
+
+    assert distance(0.1 * model.layer.solver.tol) < 0.5 * distance(model.layer.solver.tol)
+
+
 def test_total_variation_restores_a_piecewise_flat_picture():
     """Its prior is what such a picture asks for."""
     model = restorer("total_variation")
