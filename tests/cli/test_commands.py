@@ -349,13 +349,15 @@ def test_damaged_checkpoints_are_told_in_one_line(trained, tmp_path, monkeypatch
 
 def test_comparisons_go_on_where_they_stopped(tmp_path):
     arguments = ["compare", "opteq_single_digits", "resnet_digits", "--seeds", "2", *SMALL]
-    arguments += ["--output", tmp_path / "c"]
+    arguments += ["--set", "train.epochs=2", "--output", tmp_path / "c"]
     result = run_inside(*arguments)
     assert result.exit_code == 0, result.output
     table = (tmp_path / "c" / "table.md").read_text()
     assert "opteq_single_digits" in table
     assert "+-" in table
     assert (tmp_path / "c" / "report.html").is_file()
+    pictures = {path.name for path in (tmp_path / "c").glob("*.png")}
+    assert pictures == {"accuracy.png", "epochs.png", "seconds.png"}
     rows = (tmp_path / "c" / "table.csv").read_text().splitlines()
     assert len(rows) == 3
     stamp = (tmp_path / "c" / "resnet_digits-seed1" / "last.safetensors").stat().st_mtime_ns

@@ -16,11 +16,15 @@ from opteq.training.scores import shown_score
 
 
 def write_comparison(found: Comparison) -> None:
-    """table.csv, table.md, accuracy.png and report.html."""
+    """table.csv, table.md, accuracy.png and report.html; epochs.png and seconds.png if runs were
+    tested more than once."""
     table, output = found.table(), found.output
     write_atomically(output / "table.csv", table.csv())
     write_atomically(output / "table.md", f"{found}\n".encode())
     write_atomically(output / "accuracy.png", png(draw(_scores(found))))
+    learning = _learning(found)
+    for name, curves in zip(("epochs", "seconds"), learning, strict=False):
+        write_atomically(output / f"{name}.png", png(draw(curves)))
     # The picture shows each seed.
     shown = [i for i, name in enumerate(table.header) if name != "each seed"]
     render(
@@ -29,7 +33,7 @@ def write_comparison(found: Comparison) -> None:
         title="Comparison",
         protocol=found.protocol(),
         picture=svg(draw(_scores(found))),
-        learning=[svg(draw(curves)) for curves in _learning(found)],
+        learning=[svg(draw(curves)) for curves in learning],
         header=[table.header[i] for i in shown],
         rows=[
             (_links(one, found), [line[i] for i in shown])
