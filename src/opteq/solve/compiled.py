@@ -33,12 +33,12 @@ def _may_change(guards: Sequence[Any]) -> list[bool]:
     return [not (guard.is_global and ours.match(guard.name)) for guard in guards]
 
 
-# Looking at all of them took a tenth of the time of a step.
-_OPTIONS = (
-    {"guard_filter_fn": _may_change}
-    if hasattr(torch.compiler, "skip_guard_on_globals_unsafe")
-    else None
-)
+def _options() -> dict[str, Any] | None:
+    """For torch.compile, which takes them out of the dictionary that it is given. Looking at all
+    that code rests on took a tenth of the time of a step."""
+    if not hasattr(torch.compiler, "skip_guard_on_globals_unsafe"):
+        return None
+    return {"guard_filter_fn": _may_change}
 
 
 class CompiledSteps:
@@ -52,7 +52,7 @@ class CompiledSteps:
             dynamic=False,
             isolate_recompiles=True,
             recompile_limit=32,
-            options=_OPTIONS,
+            options=_options(),
         )
         self._known: set[Any] = set()
         prepare_to_compile()
