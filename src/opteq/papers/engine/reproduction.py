@@ -115,11 +115,16 @@ def reproduce(
 
 
 def _left_out(experiment: Experiment, scale: Scale, recipes: dict[str, Recipe]) -> list[str]:
-    """Rows that are not there, under the title they have where they are."""
+    """Rows that are not there, under the title they have where they are. The small scale has one
+    data set: rows for each of several are named once, and not where a row plays their part."""
     there = [row for row in experiment.at(scale) if row.title(scale) in recipes]
-    missing = (row for row in experiment.rows if row not in there)
-    other: Scale = "paper" if scale == "tiny" else "tiny"
-    return list(dict.fromkeys(row.title(other) for row in missing))
+    missing = [row for row in experiment.rows if row not in there]
+    if scale == "paper":
+        return list(dict.fromkeys(row.title("tiny") for row in missing))
+    parts = {row.label for row in experiment.at(scale)}
+    twins = {row.label for row in missing if row.group and (row.role or row.label) in parts}
+    names = (row.label for row in missing if not row.group or row.label not in twins)
+    return list(dict.fromkeys(names))
 
 
 def _groups(rows: dict[str, Row], results: Results, scale: Scale) -> dict[str, Results]:
