@@ -57,6 +57,8 @@ def test_onnx_gives_the_logits_of_the_model(run, tmp_path):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_torch_export_gives_the_logits_of_the_model(run, tmp_path, strict):
+    """Also in a process in which something was compiled."""
+    torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
     found = opteq.export(run, tmp_path / "model.pt2", format="torch-export", steps=6, strict=strict)
     extra = {"opteq-facts.json": ""}
     program = torch.export.load(found.path, extra_files=extra)

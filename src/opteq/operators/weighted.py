@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -175,7 +174,7 @@ class WeightedOperator(LinearOperator):
         operator = cast(WeightedOperator, self)
         if operator._scaled:
             # Nothing is left to compute, but the twin may be converted without this one.
-            again = copy.copy(operator)
+            again = _twin(operator)
             again._buffers = dict(operator._buffers)
             return cast(Module, again)
         if "raw" not in operator._parameters and "raw" not in operator._buffers:
@@ -185,7 +184,7 @@ class WeightedOperator(LinearOperator):
                 "Operators bound their own norm: use opteq.operators.weight_norm for trained "
                 "lengths, and remove the parametrisation.",
             )
-        twin = copy.copy(operator)
+        twin = _twin(operator)
         twin._parameters = {"gain": None}
         weight, limit = operator._weight_and_limit()
         twin._buffers = {"raw": weight}
@@ -202,6 +201,15 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(kind, enabled=False)
 
 
+def _twin(module: Module) -> Module:
+    """A shallow copy. `copy.copy` would call __setstate__, which torch.compile wraps in something
+    that a strict torch.export in the same process refuses."""
+    kind = module.__class__
+    twin = kind.__new__(kind)
+    twin.__dict__.update(module.__dict__)
+    return twin
+
+
 def freeze(module: Module) -> Module:
     """A copy of `module` in which every operator's weight is computed once.
 
@@ -212,7 +220,7 @@ def freeze(module: Module) -> Module:
         return module.frozen()
     if not any(isinstance(child, WeightedOperator) for child in module.modules()):
         return module
-    twin = copy.copy(module)
+    twin = _twin(module)
     twin._modules = {
         name: None if child is None else freeze(child) for name, child in module._modules.items()
     }
