@@ -3,6 +3,7 @@
 import copy
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -221,6 +222,26 @@ def test_a_users_global_number_may_change(counter, monkeypatch):
         monkeypatch.setattr(f"{__name__}.SLOPE", 0.6)
         torch.testing.assert_close(twin(u), u / 1.6)
     assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "watched"),
+    [
+        ("G['_LOOK_EVERY']", False),
+        ("G['__import_opteq_dot_solve_dot_progress'].measure", False),
+        ("G['__import_torch'].where", False),
+        ("G['__import_mine'].SLOPE", True),
+        ("G['__import_torch_models'].SLOPE", True),
+        ("G['__import_opteq_extras_dot_a'].SLOPE", True),
+        ("G['__import___main__'].SLOPE", True),
+    ],
+)
+def test_only_our_own_globals_and_those_of_torch_are_taken_as_fixed(name, watched):
+    guards = [
+        SimpleNamespace(name=name, is_global=True),
+        SimpleNamespace(name="z", is_global=False),
+    ]
+    assert module._may_change(guards) == [watched, True]
 
 
 @pytest.mark.parametrize(("rate", "mixing"), [(0.0, 1.0), (0.1, 0.7), (2.0, 1.0)])

@@ -26,11 +26,14 @@ _MOST_SHAPES = 4
 _LARGEST = 2**20
 
 
+# `__import_opteq_dot_solve` is ours, `__import_torch_models` a user's.
+_THEIRS = re.compile(r"__import_(?!(?:opteq|torch)(?:_dot_|\W|$))")
+
+
 def _may_change(guards: Sequence[Any]) -> list[bool]:
     """Of what compiled code rests on, all but the functions and constants of our modules and of
     torch: those of a user's are named after the module that they are imported from."""
-    ours = re.compile(r"(?!.*__import_(?!opteq|torch))")
-    return [not (guard.is_global and ours.match(guard.name)) for guard in guards]
+    return [not guard.is_global or bool(_THEIRS.search(guard.name)) for guard in guards]
 
 
 def _options() -> dict[str, Any] | None:
