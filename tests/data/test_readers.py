@@ -1,6 +1,7 @@
 """Readers on small files of the official formats, whole and damaged."""
 
 import gzip
+import os
 import struct
 
 import numpy as np
@@ -14,6 +15,7 @@ from opteq.data.batches import Skipped, evaluation_batches, pixel_statistics, re
 from opteq.data.catalogue import list_data, load_data
 from opteq.data.dataset import VOID, FileImages, MemoryImages, decode
 from opteq.data.folders import PairedImages, load_image_folder, load_pairs
+from opteq.data.listing import images_below
 from opteq.data.settings import DataSettings
 from opteq.data.splits import limited
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError
@@ -436,6 +438,36 @@ def test_image_folders_are_read_at_one_size(tmp_path):
     assert int(label) == 1
     mean, _ = pixel_statistics(data.train)
     torch.testing.assert_close(mean, torch.tensor([100.0, 10.0, 0.0]) / 255)
+
+
+def test_images_are_listed_by_name_however_deep(tmp_path):
+    names = ["b/2.PNG", "b/10.png", "b.png", "a/x/1.jpg", "a/x.png/1.gif", "a/y.jpeg"]
+    hidden = [".a/1.png", "a/.x/1.png", "a/.1.png", "a/notes.txt"]
+    for name in (*names, *hidden):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = images_below(tmp_path)
+    assert list(found) == sorted(tmp_path / name for name in names)
+    assert not images_below(tmp_path / "nothing" / "here")
+    assert not images_below(tmp_path / "b.png")
+    some = found.take(torch.tensor([5, 0, 0]))[1:]
+    assert list(some) == [found[0]] * 2
+    with pytest.raises(IndexError):
+        found[len(names)]
+
+
+def test_folders_that_may_not_be_read_are_not_taken_for_empty(tmp_path, monkeypatch):
+    make_folder(tmp_path)
+    scan = os.scandir
+
+    def refused(path):
+        if str(path).endswith("dog"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(DataError, match="dog cannot be read: Permission denied"):
+        load_image_folder(tmp_path, size=8)
 
 
 def test_undecodable_files_stop_or_are_counted(tmp_path):

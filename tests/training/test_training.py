@@ -10,14 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from PIL import Image
 
 import opteq
 from narrow import a, classifier, known, tensor
 from opteq.data import load_data
 from opteq.data.batches import training_batches
-from opteq.data.dataset import MemoryImages
-from opteq.errors import DataWarning, RecipeError, RunError
+from opteq.data.dataset import FileImages, MemoryImages
+from opteq.data.folders import load_image_folder
+from opteq.errors import DataError, DataWarning, RecipeError, RunError
 from opteq.evaluation.calibration import calibration_figures, detection_auroc
 from opteq.models.bodies import Parallel
 from opteq.models.network import Classifier
@@ -25,6 +27,7 @@ from opteq.operators import WeightedOperator
 from opteq.report.run_page import write_report
 from opteq.theory import certificate
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint
+from opteq.training.distributed import load_together
 from opteq.training.folder import RunFolder, latest_run, locked, make_run_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
@@ -300,6 +303,34 @@ def test_two_processes_train_in_mixed_precision(tmp_path):
     (record,) = RunFolder(tmp_path / "run").metrics()
     assert math.isfinite(record["train"]["loss"])
     assert record["train"]["unconverged"] <= 0.05
+
+
+def _load_together(fabric, folders, queue):
+    """Only the first process may look into folders."""
+    if not fabric.is_global_zero:
+        os.walk = None  # pyright: ignore[reportAttributeAccessIssue]
+    found = []
+    for folder in folders:
+        try:
+            data = load_together(lambda folder=folder: load_image_folder(folder, size=8), fabric)
+            found.append([str(path) for path in a(FileImages, data.train).paths])
+        except DataError as error:
+            found.append(str(error))
+    queue.put(found)
+
+
+def test_folders_are_listed_by_one_process_for_all(tmp_path):
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp_spawn")
+    folders = [tmp_path / "nowhere", tmp_path]
+    fabric.launch(_load_together, folders, queue)  # pyright: ignore[reportArgumentType]
+    (refused, paths), other = queue.get(), queue.get()
+    assert other == [refused, paths]
+    assert "There is no folder" in refused
+    assert [Path(path).parent.name for path in paths] == ["cat", "dog"]
 
 
 def test_two_processes_learn_what_one_learns(tmp_path):

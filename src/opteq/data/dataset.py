@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from opteq.data.listing import Paths
 from opteq.errors import DataError
 
 Task = Literal["classification", "segmentation", "restoration", "seeded"]
@@ -67,23 +68,22 @@ class FileImages(ImageSet):
     """Images decoded on demand and brought to `size` x `size` (shorter side resized, centre cut
     out); grey ones become RGB."""
 
-    def __init__(self, paths: Sequence[Path], labels: Sequence[int], size: int) -> None:
-        self.paths, self.labels, self.size = list(paths), list(labels), size
+    def __init__(self, paths: Sequence[Path], labels: Sequence[int] | Tensor, size: int) -> None:
+        self.paths = paths if isinstance(paths, Paths) else Paths(paths)
+        self.labels, self.size = torch.as_tensor(labels, dtype=torch.long), size
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def read(self, index: int) -> tuple[Tensor, Tensor]:
-        return decode(self.paths[index], self.size), torch.tensor(self.labels[index])
+        return decode(self.paths[index], self.size), self.labels[index]
 
     def subset(self, index: Sequence[int] | Tensor) -> FileImages:
-        chosen = torch.as_tensor(index).tolist()
-        return FileImages(
-            [self.paths[i] for i in chosen], [self.labels[i] for i in chosen], self.size
-        )
+        index = torch.as_tensor(index, dtype=torch.long)
+        return FileImages(self.paths.take(index), self.labels[index], self.size)
 
     def class_labels(self) -> Tensor:
-        return torch.tensor(self.labels, dtype=torch.long)
+        return self.labels
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,11 @@ def unpack(packed: Path, target: Path) -> Path:
                 f"{packed} unpacked to something other than a complete {target.name}.",
                 f"Unpack it by hand so that {target} exists.",
             )
-        (aside / target.name).rename(target)
+        try:
+            (aside / target.name).rename(target)
+        except OSError:  # another process was faster
+            if not target.exists():
+                raise
     return target
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode, decode_labels
 from opteq.data.download import Archive, find_or_fetch
+from opteq.data.listing import SUFFIXES, Paths, images_below
 from opteq.errors import DataError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _IMAGENETTE = Archive(
     "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2.tgz",
     "md5:fe2fc210e6bb7c5664d602c3cd71e612",
@@ -112,28 +112,14 @@ def _class_names(folder: Path) -> list[str]:
 
 
 def _class_folders(folder: Path, classes: Sequence[str], size: int) -> FileImages:
-    paths, labels = [], []
-    for label, name in enumerate(classes):
-        files = images_below(folder / name)
-        paths += files
-        labels += [label] * len(files)
+    found = [images_below(folder / name) for name in classes]
+    paths = Paths.joined(found)
     if not paths:
         raise DataError(
             f"{folder} has no images.", f"Images end in {', '.join(SUFFIXES)}, in CLASS folders."
         )
-    return FileImages(paths, labels, size)
-
-
-def images_below(folder: Path) -> list[Path]:
-    """Every image file below a folder, in the order of their names, without hidden ones."""
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    counts = torch.tensor([len(part) for part in found])
+    return FileImages(paths, torch.arange(len(found)).repeat_interleave(counts), size)
 
 
 class PairedImages(ImageSet):

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data, ImageSet, MemoryImages, decode
-from opteq.data.folders import images_below
+from opteq.data.listing import Paths, images_below
 from opteq.errors import DataError
 
 
 class Photographs(ImageSet):
     """Grey images decoded on demand: the centre of each, of one size."""
 
-    def __init__(self, paths: Sequence[Path], size: tuple[int, int]) -> None:
-        self.paths, self.size = list(paths), size
+    def __init__(self, paths: Paths, size: tuple[int, int]) -> None:
+        self.paths, self.size = paths, size
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -36,7 +36,7 @@ class Photographs(ImageSet):
         return image[:, top : top + rows, left : left + columns], torch.tensor(0)
 
     def subset(self, index: Sequence[int] | Tensor) -> Photographs:
-        return Photographs([self.paths[i] for i in torch.as_tensor(index).tolist()], self.size)
+        return Photographs(self.paths.take(index), self.size)
 
     def class_labels(self) -> Tensor:
         return torch.zeros(len(self), dtype=torch.long)
@@ -79,5 +79,5 @@ def load_photographs(folder: Path, size: tuple[int, int]) -> Data:
     if len(paths) < 2:
         raise DataError(f"{folder} has {len(paths)} images.", "There must be at least two.")
     test = paths[::10]
-    train = [path for i, path in enumerate(paths) if i % 10]
+    train = paths.take([i for i in range(len(paths)) if i % 10])
     return Data("photos", Photographs(train, size), Photographs(test, size), (), task="restoration")

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
+
+from opteq.data.dataset import Data
+from opteq.data.listing import Listings, remembering
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def is_first() -> bool:
     """Whether this process prints and writes for all of them."""
     return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+def load_together(load: Callable[[], Data], fabric: Fabric) -> Data:
+    """What `load` returns, in every process. The first one downloads what is missing and lists the
+    folders; the others are told what is in them."""
+    listings: Listings = {}
+    data = None
+    try:
+        if fabric.is_global_zero:
+            with remembering(listings):
+                data = load()
+    finally:  # after an error too, which the others then meet themselves
+        listings = fabric.broadcast(listings)
+    if data is None:
+        with remembering(listings):
+            data = load()
+    return data
 
 
 class _Sum(torch.autograd.Function):

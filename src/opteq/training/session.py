@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.errors import RunError
+from opteq.training.distributed import load_together
 from opteq.training.folder import RunFolder, locked, make_run_folder, new_run
 from opteq.training.inert import warn_if_inert
 from opteq.training.loggers import with_loggers
@@ -86,7 +87,8 @@ def train(
         recipe = whole_recipe(recipe)
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
-    data = load_data(recipe.data, data_dir) if data is None else data
+    if data is None:
+        data = load_together(lambda: load_data(recipe.data, data_dir), fabric)
     trainer = Trainer(recipe, data, fabric)
     with ExitStack() as held:
         if fabric.is_global_zero:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from torch import Tensor
 
-from opteq.data.folders import images_below
+from opteq.data.listing import images_below
 from opteq.errors import DataError, OptionError
 from opteq.evaluation.explain import Explanation
 from opteq.evaluation.explain import explain as explain_image
