@@ -37,6 +37,23 @@ def load_together(load: Callable[[], Data], fabric: Fabric) -> Data:
     return data
 
 
+class Agreement:
+    """What is so in any of the processes. They talk by a way of their own between CPUs, so that no
+    step waits until a device has done the one before."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._alone = fabric.world_size == 1
+        self._group = None if self._alone else distributed.new_group(backend="gloo")
+
+    def any(self, *here: bool) -> list[bool]:
+        """For each of these, whether it is so anywhere."""
+        if self._alone:
+            return list(here)
+        counts = torch.tensor(here, dtype=torch.int32)
+        distributed.all_reduce(counts, group=self._group)
+        return (counts > 0).tolist()
+
+
 class _Sum(torch.autograd.Function):
     """The sum over processes; so is its derivative."""
 

@@ -21,7 +21,7 @@ from opteq.errors import NotConvergedWarning, RunError
 from opteq.models.network import Network
 from opteq.training.average import WeightAverage
 from opteq.training.build import build_model, set_tolerances, tolerances
-from opteq.training.distributed import share_batch_norm
+from opteq.training.distributed import Agreement, share_batch_norm
 from opteq.training.folder import RunFolder
 from opteq.training.interrupt import Stop, stop_requested
 from opteq.training.meter import Meter
@@ -81,6 +81,7 @@ class Trainer:
         average = None if ema is None else WeightAverage(network, ema)
         self.state = TrainingState(network, optimizer, average)
         self.saver = Saver(run, recipe, data, writes=fabric.is_global_zero)
+        self.agreed = Agreement(fabric)
         self.task = task_for(recipe, data)
         self.steps_per_epoch = len(self.train_set) // self.batch_size
         self.total_steps = self.settings.epochs * self.steps_per_epoch
@@ -134,7 +135,7 @@ class Trainer:
                 break
             # A batch in which no file can be decoded is skipped but still counted:
             # everything random follows from the step.
-            if self.recipe.data.undecodable == "stop" or not self._any(len(x) == 0):
+            if self.recipe.data.undecodable == "stop" or not any(self.agreed.any(len(x) == 0)):
                 self.train_step(x, labels, meter)
             self.state.step += 1
             if self.fabric.is_global_zero and refresh.rings():
@@ -142,8 +143,10 @@ class Trainer:
                 rate = (meter.images - before) / max(1e-9, time.monotonic() - begun)
                 figures["images_per_second"] = rate * self.fabric.world_size
                 self.progress.step(epoch, self.state.step - epoch * self.steps_per_epoch, figures)
-            asked = self._any(stop.asked)
-            if self.state.step < last and (asked or self._any(clock.rings())):
+            # One clock decides, or each would have its own checkpoint made.
+            due = self.fabric.is_global_zero and clock.rings()
+            asked, due = self.agreed.any(stop.asked, due)
+            if self.state.step < last and (asked or due):
                 now = time.monotonic()
                 self.state.seconds += now - begun
                 begun, before = now, meter.images
@@ -154,7 +157,7 @@ class Trainer:
         self.state.seconds += time.monotonic() - begun
         meter.sums = self._total(meter.sums)
         self._end_epoch(epoch, meter)
-        return self.finished or not self._any(stop.asked)
+        return self.finished or not any(self.agreed.any(stop.asked))
 
     def batches(self, epoch: int, offset: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """What an epoch is trained on, from a step on."""
@@ -261,12 +264,6 @@ class Trainer:
                 yield
             finally:
                 set_tolerances(network, before)
-
-    def _any(self, here: bool) -> bool:
-        """Whether `here` is true in any process."""
-        if self.fabric.world_size == 1:
-            return here
-        return float(self._total(torch.tensor(float(here), device=self.fabric.device))) > 0
 
     def _total(self, here: Tensor) -> Tensor:
         """The sum over all processes."""
