@@ -22,6 +22,7 @@ FLOW = [
     "errors",
     "options",
     "settings",
+    "inheritance",
     "addresses",
     "files",
     "environment",

@@ -7,10 +7,10 @@ import opteq
 from catalogue import SIMILARITIES, ValueOnlyGaussian
 from narrow import known, tensor
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
-from opteq.kernels import Gaussian
+from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
 from opteq.penalties import NonNegative, Shrinkage, Softplus, Tanh
-from opteq.problem import Problem
+from opteq.problem import Penalty, Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
 
 SOLVER = Anderson(tol=1e-13, max_steps=2000)
@@ -190,3 +190,28 @@ def test_start_carries_no_gradient():
     start = torch.rand(3, 8, dtype=torch.float64, requires_grad=True)
     z = opteq.Equilibrium(problem, solver=SOLVER)(u, start)
     assert torch.autograd.grad(z.sum(), start, allow_unused=True) == (None,)
+
+
+class Capped(Penalty):
+    """0 <= z <= high, the cap is learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.high = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+    def value(self, z):
+        return torch.where((z >= 0) & (z <= self.high), torch.zeros_like(z), torch.inf)
+
+    def prox(self, v, step=1.0):
+        return torch.minimum(torch.relu(v), self.high)
+
+
+def test_numbers_that_act_where_the_prox_is_flat_have_their_gradient():
+    """z = (h, s(h)): the second entry feels the cap through the first, which is at it."""
+    penalty = Capped()
+    W = Dense.from_weight(torch.full((1, 2), 0.7, dtype=torch.float64))
+    layer = opteq.Equilibrium(Problem(penalty, Linear(W)), solver=SOLVER)
+    u = torch.tensor([[1.0, -0.1]], dtype=torch.float64)
+    (found,) = torch.autograd.grad(layer(u)[0, 1], penalty.high)
+    # z_2 = 0.49 (h + z_2) + u_2
+    torch.testing.assert_close(found, torch.tensor(0.49 / 0.51, dtype=torch.float64))

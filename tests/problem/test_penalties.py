@@ -4,11 +4,25 @@ import pytest
 import torch
 from scipy import integrate, special
 
+import opteq
 from catalogue import PENALTIES
 from opteq.errors import NotProximalError, OptionError
-from opteq.penalties import ELU, Activation, Box, LeakyReLU, Shrinkage, Softplus, Tanh
+from opteq.kernels import Linear
+from opteq.operators import Dense
+from opteq.penalties import (
+    ELU,
+    Activation,
+    Box,
+    Free,
+    LeakyReLU,
+    NonNegative,
+    Shrinkage,
+    Softplus,
+    Tanh,
+)
 from opteq.penalties.dilogarithm import dilogarithm
-from opteq.problem import law_checks
+from opteq.problem import Problem, law_checks
+from opteq.solve import Anderson
 
 POINTS = torch.linspace(-6, 6, 241, dtype=torch.float64)
 STEPS = [0.05, 0.3, 1.0, 1.7]
@@ -138,3 +152,48 @@ def test_activations_that_are_no_prox_are_refused(function, words):
 def test_options_out_of_range_are_refused(make):
     with pytest.raises(OptionError):
         make()
+
+
+class Capped(NonNegative):
+    """0 <= z <= 1/2."""
+
+    def value(self, z):
+        return torch.where((z >= 0) & (z <= 0.5), torch.zeros_like(z), torch.inf)
+
+    def prox(self, v, step=1.0):
+        return v.clamp(0, 0.5)
+
+
+class Sparse(Free):
+    """|z| / 10."""
+
+    def value(self, z):
+        return z.abs() / 10
+
+    def prox(self, v, step=1.0):
+        return v.sign() * (v.abs() - step / 10).relu()
+
+
+class Softened(Tanh):
+    def activation(self, y):
+        return torch.tanh(y) / 2
+
+
+@pytest.mark.parametrize("make", [Capped, Sparse, Softened])
+def test_a_subclass_inherits_no_shortcut_of_another_prox(make):
+    penalty = make()
+    torch.testing.assert_close(penalty.prox_(POINTS.clone()), penalty.prox(POINTS))
+    v = POINTS.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(penalty.prox(v).sum(), v)
+    torch.testing.assert_close(penalty.slope(POINTS), expected)
+    assert not penalty.vanishes
+    assert not penalty.binary_slope
+    assert penalty.slope_from_image(POINTS) is None
+
+    torch.manual_seed(0)
+    problem = Problem(penalty, Linear(Dense(4, 4, norm_bound=0.8))).double()
+    layer = opteq.Equilibrium(problem, solver=Anderson(tol=1e-12))
+    u = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    z = layer(u)
+    torch.testing.assert_close(z, problem.map(z, u))
+    assert torch.autograd.gradcheck(layer, u)

@@ -164,3 +164,24 @@ def test_no_optimizer_step_takes_a_potential_out_of_its_bounds(make):
 def test_bad_options_are_refused(call, words):
     with pytest.raises(OptionError, match=words):
         call()
+
+
+class Parabola(Welsch):
+    """t^2 / 2, whose class has a faster slope of its own."""
+
+    def forward(self, t):
+        return t.square() / 2
+
+    def slope(self, t):
+        return t
+
+    def bend(self, t):
+        return torch.ones_like(t)
+
+
+def test_a_subclass_inherits_no_shortcut_of_another_slope():
+    t = grid(301)
+    psi = Parabola(2.4, 3.0)
+    pure = psi.pure()
+    torch.testing.assert_close(pure.slope(t, *pure.numbers), t)
+    assert not psi.robust

@@ -13,7 +13,7 @@ from narrow import a, classifier, known
 from opteq.equilibrium import Affine, Branch, Branches, Chain, Monotone, Unit
 from opteq.errors import NotConvergedWarning, NotProximalError, OptionError, ShapeError
 from opteq.gradient import Implicit, Unrolled
-from opteq.kernels import GammaRule, Gaussian, Linear
+from opteq.kernels import GammaRule, Gaussian, Linear, Measurement, Ridge
 from opteq.models.bodies import Parallel, Single
 from opteq.models.bounded import Bounded, SortedPairs
 from opteq.models.heads import BoundedHead, PooledHead
@@ -28,6 +28,8 @@ from opteq.operators import (
     dense_matrix,
 )
 from opteq.penalties import Activation, LeakyReLU, NonNegative, Shrinkage, Tanh
+from opteq.potentials import Huber
+from opteq.potentials.potential import Pure
 from opteq.problem import (
     Curvature,
     HeritageDiversity,
@@ -715,3 +717,18 @@ def test_branches_are_promised_steps_in_the_norm_that_solves_stop_by():
     c, tol = found.contraction, layer.solver.tol
     error = tol / (1 + c + c * tol)
     assert promised(layer, layer.solver, "Picard") == plain_evaluations(c, error / math.sqrt(3))
+
+
+class Disguised(Huber):
+    """Solves call another slope than the one that its bounds are of."""
+
+    def pure(self):
+        return Pure(lambda t: 5 * t, lambda t: 5 * torch.ones_like(t))
+
+
+def test_bounds_are_of_the_slope_that_solves_call():
+    prior = Ridge(Conv2d(1, 2, 3, norm_bound=0.9), Disguised())
+    hidden = Problem(penalty=NonNegative(), similarity=Measurement() + prior)
+    found = certificate(opteq.Equilibrium(hidden, allow_uncertified=True))
+    assert not found.unique
+    assert found.lipschitz == math.inf

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from opteq.equilibrium.bounds import Bounds
 from opteq.errors import ShapeError
+from opteq.inheritance import forget
 from opteq.operators.base import Norms, Shape, promised
 from opteq.problem.curvature import Curvature, largest
 from opteq.states import State, as_tuple, like, require_alike
@@ -128,9 +129,7 @@ class EquilibriumMap(nn.Module, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "curvature" in vars(cls) and "bounds" not in vars(cls):
-            # The inherited one was written for another curvature.
-            cls.bounds = EquilibriumMap.bounds
+        forget(cls, EquilibriumMap, changed=("curvature",), shortcuts=("bounds",))
 
 
 class SymmetricLinearization:
@@ -144,10 +143,14 @@ class SymmetricLinearization:
     symmetric, and positive definite wherever G is strongly convex.
     """
 
-    def __init__(self, slope: Tensor, hessian: Product, *, binary: bool = False) -> None:
+    def __init__(
+        self, slope: Tensor, hessian: Product, *, binary: bool = False, hides: bool = True
+    ) -> None:
         # A slope of only 0 and 1 is its own root.
         self.slope, self.root = slope, slope if binary else slope.sqrt()
         self.hessian = hessian
+        self.hides = hides
+        """Whether T's gradient does not see w where D is 0."""
 
     def system(self, v: Tensor) -> Tensor:
         """(I - sqrt(D) H sqrt(D)) v, in fresh memory."""
@@ -169,7 +172,7 @@ class SymmetricLinearization:
 
     def visible(self, g: Tensor, v: Tensor, residual: Tensor) -> Tensor:
         """A vector that D cannot tell from w, computed without a product from v and the residual
-        sqrt(D) w - v of the system: all that a gradient through the prox needs."""
+        sqrt(D) w - v of the system: all that a gradient through the prox needs, if it `hides`."""
         return torch.where(self.root > 0, (v + residual) / self.root, g)
 
 

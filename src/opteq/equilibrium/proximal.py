@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from opteq.compilation import compiled
 from opteq.equilibrium.base import EquilibriumMap, SymmetricLinearization
 from opteq.equilibrium.bounds import Bounds
 from opteq.equilibrium.splitting import Splitting
@@ -38,7 +39,7 @@ class Proximal(EquilibriumMap):
 
     def compile(self) -> None:
         """Compile one application of the map with torch.compile."""
-        self._apply_map = torch.compile(_apply)
+        self._apply_map = compiled(_apply, "The map")
 
     def __getstate__(self) -> dict[str, object]:
         # A compiled function cannot be pickled; the copy compiles it again on request.
@@ -156,4 +157,9 @@ class BoundProximal(Splitting):
         slope = None if image is None else penalty.slope_from_image(image)
         if slope is None:
             slope = penalty.slope(similarity.gradient(z))
-        return SymmetricLinearization(slope, similarity.hessian(z), binary=penalty.binary_slope)
+        return SymmetricLinearization(
+            slope,
+            similarity.hessian(z),
+            binary=penalty.binary_slope,
+            hides=penalty.fixed_where_flat,
+        )

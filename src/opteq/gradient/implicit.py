@@ -103,7 +103,7 @@ class Implicit(GradientRule):
         right = linear.right_side(g)
         outcome, left = solve_with_residual(linear.system, right, tol=tol, max_steps=self.max_steps)
         v = cast(Tensor, outcome.state)
-        if not whole and outcome.evaluations <= _TRUSTED_STEPS:
+        if linear.hides and not whole and outcome.evaluations <= _TRUSTED_STEPS:
             report(outcome, self.on_failure, "The backward solve")
             return outcome, linear.visible(g, v, left)
         w, residual = linear.recover(g, v)

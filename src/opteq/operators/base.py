@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import ShapeError
+from opteq.inheritance import forget
 
 if TYPE_CHECKING:
     from opteq.operators.compose import Composition, Transposed
@@ -53,9 +54,7 @@ class LinearOperator(nn.Module, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "forward" in vars(cls) and "least_stretch" not in vars(cls):
-            # The inherited one was written for another map.
-            cls.least_stretch = LinearOperator.least_stretch
+        forget(cls, LinearOperator, changed=("forward",), shortcuts=("least_stretch",))
 
     def norm_limit(self) -> float:
         """The norm that W cannot exceed however it is trained: `inf` if nothing limits it."""

@@ -31,6 +31,8 @@ class Activation(SmoothPenalty):
         f(z) = z y - (integral of s from 0 to y) - z^2 / 2,     y = the inverse of s at z.
     """
 
+    fixed_where_flat = True
+
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         _refuse_trainable(function)

@@ -19,6 +19,7 @@ class Free(Penalty):
     """f = 0: nothing is asked of z. Activation: the identity, for every step."""
 
     binary_slope = True
+    fixed_where_flat = True
     vanishes = True
 
     @property
@@ -40,6 +41,7 @@ class NonNegative(Penalty):
     """f = 0 for z >= 0, inf below. Activation: ReLU, for every step."""
 
     binary_slope = True
+    fixed_where_flat = True
 
     @property
     def domain(self) -> tuple[float, float]:
@@ -61,6 +63,8 @@ class NonNegative(Penalty):
 @strict_options
 class Box(Penalty):
     """f = 0 for low <= z <= high, inf outside. Activation: clipping, for every step."""
+
+    fixed_where_flat = True
 
     def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
         super().__init__()
@@ -86,6 +90,8 @@ class Box(Penalty):
 class Shrinkage(Penalty):
     """f = threshold |z|. Activation: soft threshold."""
 
+    fixed_where_flat = True
+
     def __init__(self, threshold: float = 0.1) -> None:
         super().__init__()
         self.threshold = positive("threshold", threshold, allow_zero=True)
@@ -110,6 +116,8 @@ class LeakyReLU(Penalty):
     With `learned` the slope is trained, through its logit: it starts at `negative_slope`, below 1,
     and cannot leave (0, 1), so every certificate stays valid. nn.PReLU promises no such thing.
     """
+
+    fixed_where_flat = True
 
     def __init__(self, negative_slope: float = 0.01, *, learned: bool = False) -> None:
         super().__init__()
@@ -151,6 +159,8 @@ class LeakyReLU(Penalty):
 class Tanh(SmoothPenalty):
     """f = z artanh z + log(1 - z^2) / 2 - z^2 / 2 on [-1, 1], inf outside. Activation: tanh."""
 
+    fixed_where_flat = True
+
     def activation(self, y: Tensor) -> Tensor:
         return torch.tanh(y)
 
@@ -171,6 +181,8 @@ class Sigmoid(SmoothPenalty):
     (`opteq.kernels.Sigmoid` is the sigmoid *kernel*.)
     """
 
+    fixed_where_flat = True
+
     def activation(self, y: Tensor) -> Tensor:
         return torch.sigmoid(y)
 
@@ -186,6 +198,8 @@ class Sigmoid(SmoothPenalty):
 @strict_options
 class Softplus(SmoothPenalty):
     """f = Li2(exp(-z)) on z >= 0, inf below, Li2 the dilogarithm. Activation: log(1 + exp(y))."""
+
+    fixed_where_flat = True
 
     def activation(self, y: Tensor) -> Tensor:
         # logaddexp, unlike functional.softplus, has no threshold above which it becomes y.
@@ -203,6 +217,8 @@ class Softplus(SmoothPenalty):
 class ELU(SmoothPenalty):
     """f = 0 for z >= 0, (a + z) log(1 + z/a) - z - z^2 / 2 on [-a, 0], inf below. Activation: ELU
     with 0 < a <= 1."""
+
+    fixed_where_flat = True
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()

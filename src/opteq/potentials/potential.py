@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
+
+from opteq.inheritance import forget
 
 PureFunction = Callable[..., Tensor]
 """psi' or psi'' from t and the tensors that psi depends on."""
@@ -44,6 +46,10 @@ class Potential(nn.Module, ABC):
     """Whether psi'(t) / t never rises with |t|: then psi lies below the parabola of that curvature
     which touches it at t, and steps that minimise such parabolas descend."""
     channels: int = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        forget(cls, Potential, changed=("slope", "bend"), shortcuts=("robust", "pure"))
 
     def spread(self, points: Tensor) -> Tensor:
         """A row of points in a shape that every channel sees: (points, channels) if there are

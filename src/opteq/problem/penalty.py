@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from opteq.inheritance import forget
+
 Step = float | Tensor
+# What maps use in place of the prox, where a class says that they may.
+_SHORTCUTS = ("binary_slope", "vanishes", "fixed_where_flat", "domain", "prox_", "slope")
+_SHORTCUTS += ("slope_from_image",)
 
 
 class Penalty(nn.Module, ABC):
@@ -25,6 +31,13 @@ class Penalty(nn.Module, ABC):
     """Whether the activation's slope is 0 or 1 everywhere."""
     vanishes = False
     """Whether f is 0 everywhere, and the prox the identity."""
+    fixed_where_flat = False
+    """Whether nothing that is learned moves the prox where its slope is 0, as it would the level at
+    which an activation saturates."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        forget(cls, Penalty, changed=("prox", "activation"), shortcuts=_SHORTCUTS)
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from opteq.errors import DeviceError, DtypeError, OptionError, ShapeError
+from opteq.inheritance import forget
 from opteq.operators import Conv2d, Dense, LinearOperator, WeightedOperator, freeze
 from opteq.operators.base import Norms, fits, promised
 from opteq.options import is_number
@@ -134,9 +135,7 @@ class Similarity(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "curvature" in vars(cls) and "bounds" not in vars(cls):
-            # The inherited one was written for another curvature.
-            cls.bounds = Similarity.bounds
+        forget(cls, Similarity, changed=("curvature",), shortcuts=("bounds",))
 
     def zeros(self, u: Tensor) -> Tensor:
         """The zero state that belongs to u.

@@ -114,9 +114,13 @@ def _bends_more(potential: Potential) -> str | None:
     sizes = torch.logspace(-6, 4, 4001, dtype=torch.float64)
     points = torch.cat([-sizes.flip(0), sizes.new_zeros(1), sizes])
     points = potential.spread(points)
+    there = points if weight is None else points.to(weight.device)
     with torch.no_grad():
-        slopes = potential.slope(points if weight is None else points.to(weight.device)).cpu()
-    found = slopes.double().diff(dim=0) / points.diff(dim=0)
+        pure = potential.pure()
+        # What solves call, and what it stands for.
+        slopes = torch.stack([pure.slope(there, *pure.numbers), potential.slope(there)], 1).cpu()
+    steps = points.diff(dim=0)[:, None]
+    found = slopes.double().diff(dim=0) / steps
     rho, mu = potential.bends()
     # Differences of slopes near 0 are known to their rounding alone.
     slack = 1e-6 * (rho + mu)
