@@ -11,8 +11,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import opteq
 from narrow import a, known, tensor
-from opteq.equilibrium import Chain, Unit
+from opteq.equilibrium import Cell, Chain, Unit
 from opteq.equilibrium.base import BoundMap, EquilibriumMap
+from opteq.errors import OptionError
 from opteq.kernels import Gaussian, Linear, PatchGaussian
 from opteq.operators import Conv2d, Dense, PatchProjection
 from opteq.penalties import NonNegative, Shrinkage
@@ -214,20 +215,50 @@ class OwnMap(EquilibriumMap):
         return Curvature(-0.9, 0.9)
 
 
-def test_a_users_global_number_may_change(counter, monkeypatch):
-    twin = opteq.Equilibrium(OwnMap(), solver=Anderson(tol=1e-10), compile=True)
+class Interrupted(OwnBound):
+    """Compiled in pieces, because it looks at a number."""
+
+    def __call__(self, z):
+        torch._dynamo.graph_break()
+        return self.u - SLOPE * z
+
+    def select(self, index):
+        return Interrupted(self.u[index])
+
+
+class InPieces(OwnMap):
+    def bind(self, u):
+        return Interrupted(u)
+
+
+@pytest.mark.parametrize("own", [OwnMap, InPieces])
+def test_a_users_global_number_may_change(own, counter, monkeypatch):
+    twin = opteq.Equilibrium(own(), solver=Anderson(tol=1e-10), compile=True)
     u = torch.rand(3, 4, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(twin(u), u / 1.3)
         monkeypatch.setattr(f"{__name__}.SLOPE", 0.6)
         torch.testing.assert_close(twin(u), u / 1.6)
-    assert counter.frame_count == 2
+    assert own is InPieces or counter.frame_count == 2
+
+
+class InPlace(torch.nn.Module):
+    def forward(self, z, u):
+        return z.mul_(0.5).add_(u)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_maps_that_change_their_argument_are_refused(mode):
+    with mode(), pytest.raises(OptionError, match="in place"):
+        opteq.Equilibrium(Cell(InPlace()), compile=True).solve(torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(
     ("name", "watched"),
     [
-        ("G['_LOOK_EVERY']", False),
+        ("G['measure']", False),
+        ("G['__builtins_dict___0']['len']", False),
+        ("G['SLOPE']", True),
         ("G['__import_opteq_dot_solve_dot_progress'].measure", False),
         ("G['__import_torch'].where", False),
         ("G['__import_mine'].SLOPE", True),

@@ -142,3 +142,8 @@ def test_warning_points_at_the_line_of_the_user():
     with pytest.warns(UserWarning, match="max_steps") as caught:
         layer(torch.randn(2, 4))
     assert caught[0].filename == __file__
+
+
+def test_maps_that_change_their_argument_are_refused_in_inference_mode_too():
+    with torch.inference_mode(), pytest.raises(OptionError, match="in place"):
+        solve(lambda z: z.mul_(0.5).add_(1), torch.ones(3, 2))

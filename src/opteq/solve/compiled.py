@@ -26,14 +26,23 @@ _MOST_SHAPES = 4
 _LARGEST = 2**20
 
 
-# `__import_opteq_dot_solve` is ours, `__import_torch_models` a user's.
-_THEIRS = re.compile(r"__import_(?!(?:opteq|torch)(?:_dot_|\W|$))")
+# How compiled code names a global: `__import_opteq_dot_solve` is ours, `__import_torch_models` a
+# user's; other names are globals of the function that is compiled, ours or, where the compiler has
+# to begin anew within a user's, of that.
+_GLOBAL = re.compile(r"G\['(\w+)'\]")
+_FIXED = re.compile(r"__builtins_dict__|__import_(opteq|torch)(_dot_|$)")
 
 
 def _may_change(guards: Sequence[Any]) -> list[bool]:
     """Of what compiled code rests on, all but the functions and constants of our modules and of
-    torch: those of a user's are named after the module that they are imported from."""
-    return [not guard.is_global or bool(_THEIRS.search(guard.name)) for guard in guards]
+    torch."""
+    own = _step.__code__.co_names
+
+    def is_ours(guard: Any) -> bool:
+        names = _GLOBAL.findall(guard.name)
+        return bool(names) and all(name in own or _FIXED.match(name) for name in names)
+
+    return [not (guard.is_global and is_ours(guard)) for guard in guards]
 
 
 def _options() -> dict[str, Any] | None:
@@ -76,6 +85,7 @@ class CompiledSteps:
         if shape not in self._known:
             if len(self._known) == _MOST_SHAPES:
                 return None
+            FlatMap(bound, layout)(z)  # refuses what is no map, of which compiled code sees nothing
             self._known.add(shape)
         progress = SampleProgress.begin(z)
         known = tuple(part.clone() for part in progress.tensors())

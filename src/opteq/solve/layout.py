@@ -127,18 +127,27 @@ class FlatMap:
         self, map: Callable[[Any], Any], layout: Layout, last: LastEvaluation | None = None
     ) -> None:
         self.map, self.layout, self.last = map, layout, last
+        self._looked = False
 
     def __call__(self, flat: Tensor) -> Tensor:
-        version = _version(flat)
+        before = self._trace(flat)
         state = self.layout.unpack(flat)
         image = self.map(state) if self.last is None else self.last.apply(self.map, state)
         image = self.layout.pack_image(image, len(flat))
-        if _version(flat) != version:
+        if not _untouched(flat, before):
             raise OptionError(
                 "The map changes its argument in place, so nothing can be compared with it.",
                 "Return a new tensor.",
             )
         return image
+
+    def _trace(self, flat: Tensor) -> int | Tensor | None:
+        """What tells whether a tensor was changed in place: the count of such changes, which
+        inference tensors do not keep; of those a copy, once."""
+        if not flat.is_inference():
+            return flat._version
+        looked, self._looked = self._looked, True
+        return None if looked else flat.clone()
 
     def contraction(self) -> Number:
         """The factor by which the map is known to contract; inf for a plain function."""
@@ -171,6 +180,7 @@ class FlatMap:
         return None if self.bound is None else self.bound.objective(self.layout.unpack(flat))
 
 
-def _version(tensor: Tensor) -> int:
-    """The count of changes in place, which inference tensors do not keep."""
-    return 0 if tensor.is_inference() else tensor._version
+def _untouched(flat: Tensor, before: int | Tensor | None) -> bool:
+    if isinstance(before, Tensor):
+        return bool(((flat == before) | before.isnan()).all())
+    return before is None or flat._version == before
