@@ -9,7 +9,7 @@ from narrow import known
 from opteq.errors import HigherOrderError
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
 from opteq.kernels import Gaussian
-from opteq.operators import Dense
+from opteq.operators import Conv2d, Dense
 from opteq.penalties import Tanh
 from opteq.problem import Problem, Similarity
 from opteq.solve import Anderson
@@ -96,3 +96,18 @@ def test_hidden_dependence_is_refused_instead_of_ignored():
     assert first.isfinite()
     with pytest.raises(HigherOrderError, match="attribute"):
         torch.autograd.grad(layer(u).sum(), u, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"stride": 2}, {"groups": 2}, {"image_size": 6}], ids=lambda o: str(o)
+)
+def test_second_derivatives_go_through_the_norm_of_a_convolution(options):
+    torch.manual_seed(0)
+    W = Conv2d(4, 4, 3, norm_bound=0.5, **options).double()
+    image = torch.randn(1, 4, 6, 6, dtype=torch.float64)
+
+    def run(raw):
+        return torch.func.functional_call(W, {"raw": raw}, (image,))
+
+    raw = (1.5 * W.raw.detach()).requires_grad_()  # beyond the bound, so that it acts
+    assert torch.autograd.gradgradcheck(run, raw, fast_mode=True)

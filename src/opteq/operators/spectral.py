@@ -110,12 +110,10 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     # Scaled to size 1, so that the squares below neither vanish nor overflow.
     matrix = blocks[0, 0, group] / kernel.detach().abs().max()
     matrix = matrix.mH if matrix.shape[0] <= matrix.shape[1] else matrix
-    with torch.no_grad():
-        top = torch.linalg.eigh(matrix.mH @ matrix)[1][:, -1]
-    # Mv for the top vector v has length sigma and the derivative of sigma.
-    estimate = torch.linalg.vector_norm(matrix @ top)
-    if float(estimate.detach()) == 0:  # only rounding was found
+    square = torch.linalg.eigvalsh(matrix.mH @ matrix)[-1]
+    if float(square.detach()) <= 0:  # only rounding was found
         return kernel.sum() * 0 + value
+    estimate = square.sqrt()
     return estimate * (value / estimate.detach())
 
 
