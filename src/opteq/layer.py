@@ -48,7 +48,8 @@ class Equilibrium(nn.Module):
     Inside a model under torch.compile a solve is opaque, since its length depends on the data;
     `compile=True` compiles the map, and with `Anderson` the whole step of the solver, for the first
     few shapes of batches: the first solve of each waits some ten seconds for the compiler, and
-    small maps then take less time; hooks added later are not seen. Solvers and gradient rules can
+    small maps then take less time; hooks added later are not seen, and compiled maps have no
+    gradients of gradients. Solvers and gradient rules can
     also be named: `solver="auto"`. A trained norm bound for which the solver or the gradient rule
     is not certain to work is refused, unless `allow_uncertified=True`.
     """

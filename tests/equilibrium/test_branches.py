@@ -13,6 +13,7 @@ from opteq.operators import AveragePool, Conv2d, Dense
 from opteq.problem import HeritageDiversity, Independent
 from opteq.solve import Anderson, Picard, Status
 from opteq.states import as_tuple
+from opteq.theory import certificate
 
 SIDES = (8, 4, 2)
 EXACT = Anderson(tol=1e-12, max_steps=500)
@@ -299,3 +300,20 @@ def test_statistics_of_products_pass_over_what_is_not_finite():
     now = known(coupling.products)
     assert int(now.batches) == 2
     assert float(now.running) == pytest.approx(before, rel=0.2)
+
+
+def test_features_that_have_nothing_in_common_leave_numbers():
+    """Where no product of channels differs from 0, nor does the temperature for them."""
+    coupling = HeritageDiversity(0.02)
+    branches = [Branch(Conv2d(4, 4), Conv2d(2, 4, norm_bound=1.0), channels=4) for _ in range(2)]
+    layer = opteq.Equilibrium(Branches(branches, coupling=coupling)).train()
+    with torch.no_grad():
+        for branch in branches:
+            known(branch.bias).fill_(-10.0)
+    u = torch.randn(3, 2, 4, 4)
+    assert bool(layer.solve(u).converged.all())
+    assert bool(layer.eval().solve(u).converged.all())
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.zero_()
+    assert certificate(layer, input_shape=(2, 4, 4)).contraction == 0

@@ -265,7 +265,8 @@ def _curvature(
 
 def _contraction(norms: list[float], slopes: Slopes) -> float:
     rows = slopes.size.sum(1).tolist()
-    return max(w * w * row for w, row in zip(norms, rows, strict=True))
+    # What an operator of norm 0 lets through does not move, however steep it is.
+    return max(w * w * row if w else 0.0 for w, row in zip(norms, rows, strict=True))
 
 
 def _moved(N: Tensor, w: Tensor, injected: list[float]) -> tuple[float, ...] | None:

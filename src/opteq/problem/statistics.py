@@ -46,11 +46,11 @@ class RunningStatistic(nn.Module):
 
     @torch.no_grad()
     def follow(self, value: Tensor) -> Tensor:
-        """The statistic of this batch, kept above 0. Inside `statistics_move` it is that of all
-        processes, and moves the average."""
+        """The statistic of this batch, kept so far above 0 that one can divide by it. Inside
+        `statistics_move` it is that of all processes, and moves the average."""
         moves = statistics_are_moving()
         value = self._over_all_processes(value) if moves else value
-        value = value.clamp(min=torch.finfo(value.dtype).tiny).to(self.running)
+        value = value.to(self.running).clamp(min=torch.finfo(self.running.dtype).tiny ** 0.5)
         if moves:
             weight = torch.where(self.batches == 0, 1.0, self.momentum).to(value)
             self.running.lerp_(value, weight)
