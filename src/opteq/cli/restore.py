@@ -25,7 +25,7 @@ def restore(
         str | None,
         typer.Option(
             help="The width of a Gaussian blur to undo, in pixels, or an image of what became of a "
-            "bright point."
+            "bright point. What lies beyond the borders is taken as unknown."
         ),
     ] = None,
     mask: Annotated[

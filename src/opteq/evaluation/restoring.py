@@ -31,7 +31,7 @@ class Restored:
     """Images, and how they were found."""
 
     image: Tensor
-    """Pixels in [0, 1]."""
+    """The solution, cut off at 0 and 1."""
     solution: Solution
     objective: Tensor
     """G at the solution, one number for each image and channel."""
@@ -72,7 +72,7 @@ def restore_images(
     if prior_noise is None:
         prior_noise = noise if own else max(_LEAST, _MORE * noise)
     if strength is None:
-        strength = 1.0 if own else (noise / prior_noise) ** 2
+        strength = 1.0 if own else (noise / positive("prior_noise", prior_noise)) ** 2
     positive("strength", strength, allow_zero=True)
     operator = model.measurement if H is None else H
     grey = y if _is_grey(y, operator) else y.reshape(-1, 1, *y.shape[2:])
@@ -145,19 +145,29 @@ def _check(model: Restorer, y: Tensor, noise: float) -> None:
         )
 
 
-def estimated_noise(y: Tensor) -> Tensor:
+def estimated_noise(y: Tensor, seen: Tensor | None = None) -> Tensor:
     """The standard deviation of each image's noise, from the median size of its finest diagonal
-    differences (Donoho & Johnstone 1994); an image with fine texture looks noisier than it is."""
-    fine = _diagonal(y).flatten(1)
+    differences (Donoho & Johnstone 1994), of those between pixels that were `seen` (height, width);
+    an image with fine texture looks noisier than it is."""
+    fine = _diagonal(y)
+    if seen is not None:
+        fine = fine[..., torch.stack(_quarters(seen)).all(0)]
+    fine = fine.flatten(1)
     if not fine.shape[1]:
         raise DataError(
-            "The image is smaller than 2x2 pixels, so its noise cannot be estimated.",
+            "The noise cannot be estimated where no 2x2 pixels were seen.",
             "Say how much noise there is: --noise, or noise=.",
         )
     return fine.abs().median(1).values / 0.6745
 
 
 def _diagonal(y: Tensor) -> Tensor:
+    here, right, below, across = _quarters(y)
+    return (here - right - below + across) / 2
+
+
+def _quarters(y: Tensor) -> tuple[Tensor, ...]:
+    """The four pixels of each 2x2 block."""
     height, width = (side - side % 2 for side in y.shape[-2:])
     y = y[..., :height, :width]
-    return (y[..., ::2, ::2] - y[..., 1::2, ::2] - y[..., ::2, 1::2] + y[..., 1::2, 1::2]) / 2
+    return y[..., ::2, ::2], y[..., ::2, 1::2], y[..., 1::2, ::2], y[..., 1::2, 1::2]

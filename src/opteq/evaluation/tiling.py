@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
 from torch import Tensor
 
 
@@ -21,15 +20,6 @@ class Tile:
     """Those that no other tile answers for."""
     own_columns: slice
 
-    def away_from_cuts(self, reach: int) -> Tensor:
-        """Whether a pixel of the part is at least this far from where the image goes on beyond
-        it."""
-        down, across = (
-            _away(part, length, reach)
-            for part, length in zip((self.rows, self.columns), self.whole, strict=True)
-        )
-        return down[:, None] & across
-
     def paste(self, part: Tensor, image: Tensor, factor: int = 1) -> None:
         """Put the part's own pixels, enlarged by a factor, into the whole image."""
         rows, columns = (_times(factor, own, 0) for own in (self.own_rows, self.own_columns))
@@ -41,13 +31,6 @@ class Tile:
 def _times(factor: int, span: slice, start: int) -> slice:
     """The span, counted from a start, enlarged."""
     return slice(factor * (span.start - start), factor * (span.stop - start))
-
-
-def _away(part: slice, length: int, reach: int) -> Tensor:
-    place = torch.arange(part.start, part.stop)
-    after = (place >= part.start + reach) | (part.start == 0)
-    before = (place < part.stop - reach) | (part.stop == length)
-    return after & before
 
 
 def tiles(height: int, width: int, *, side: int, overlap: int) -> list[Tile]:

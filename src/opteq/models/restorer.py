@@ -29,6 +29,7 @@ LEVEL = 1 / 255
 """One grey level: noise is often given in these."""
 # How far a first guess carries brightness, in pixels, and what counts as no brightness.
 _GUESS, _DARK = 2.0, 1e-3
+Borders = Literal["black", "unknown"]
 Kind = Literal["weakly_convex", "convex", "gaussians", "gaussian", "total_variation"]
 
 
@@ -310,13 +311,19 @@ def _fade(kernels: Tensor) -> None:
     kernels.mul_(window[:, None] * window)
 
 
-def gaussian_blur(width: float) -> LinearOperator:
-    """A Gaussian blur of this standard deviation, in pixels, cut off at four of them; what lies
-    beyond the borders of an image is black."""
+def gaussian_blur(width: float, *, borders: Borders = "black") -> LinearOperator:
+    """A Gaussian blur of this standard deviation, in pixels, cut off at four of them.
+
+    What lies beyond the borders of an image is black, or `unknown`, as in a photograph, whose edge
+    was lit from outside it: then the operator takes images that are larger on each side by as many
+    pixels as the blur reaches, and so are those that are restored.
+    """
     positive("blur", width)
+    one_of("borders", borders, get_args(Borders))
     radius = max(1, math.ceil(4 * width))
     place = torch.arange(-radius, radius + 1, dtype=torch.float64)
     line = torch.exp(-place.square() / (2 * width**2))
     line = (line / line.sum()).float()[None, None]
-    down = Conv2d.from_weight(line[..., None], padding=(radius, 0))
-    return down @ Conv2d.from_weight(line[..., None, :], padding=(0, radius))
+    pad = radius if borders == "black" else 0
+    down = Conv2d.from_weight(line[..., None], padding=(pad, 0))
+    return down @ Conv2d.from_weight(line[..., None, :], padding=(0, pad))

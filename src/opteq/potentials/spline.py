@@ -84,17 +84,19 @@ class Spline(Potential):
         return value
 
     def slope(self, t: Tensor) -> Tensor:
-        return _slope(t, *self.pure().numbers)
+        return _slope(t, *self._numbers())
 
     def bend(self, t: Tensor) -> Tensor:
-        return _bend(t, *self.pure().numbers)
+        return _bend(t, *self._numbers())
 
     def bends(self) -> Bends:
         return Bends(self.rho, self.mu)
 
     def pure(self) -> Pure:
-        places = torch.tensor(self.places, dtype=torch.float64)
-        return Pure(_slope, _bend, (self._bends(), places))
+        return Pure(_slope, _bend, self._numbers())
+
+    def _numbers(self) -> tuple[Tensor, Tensor]:
+        return self._bends(), torch.tensor(self.places, dtype=torch.float64)
 
     def _intervals(self) -> Sequence[tuple[float, float]]:
         return list(zip(self.places[:-1], self.places[1:], strict=True))

@@ -119,42 +119,38 @@ class Degradation:
 
     def operator(self, tile: Tile) -> LinearOperator | None:
         """What a part of an image was seen through."""
+        if isinstance(self.blur, Path):
+            return _point_spread(self.blur)
         if self.blur is not None:
-            return self._blur(tile)
+            return gaussian_blur(self.blur, borders="unknown")
         if self.enlarge is not None:
             return AveragePool(self.enlarge)
+        seen = self.seen(tile.whole)
+        return None if seen is None else Mask(seen[tile.rows, tile.columns])
+
+    def seen(self, size: tuple[int, int]) -> Tensor | None:
+        """Which pixels of an image were measured; None where all of them were."""
         if self.mask is None:
             return None
         seen = decode(self.mask, None, channels=1)[0] >= 128
-        if tuple(seen.shape) != tile.whole:
+        if tuple(seen.shape) != size:
             raise DataError(
-                f"{self.mask} has {tuple(seen.shape)} pixels, the image {tile.whole}.",
+                f"{self.mask} has {tuple(seen.shape)} pixels, the image {size}.",
                 "Give a mask of the image's size.",
             )
-        return Mask(seen[tile.rows, tile.columns])
-
-    def _blur(self, tile: Tile) -> LinearOperator:
-        if isinstance(self.blur, Path):
-            H, reach = _kernel(self.blur)
-        else:
-            assert self.blur is not None
-            H, reach = gaussian_blur(self.blur), 4 * math.ceil(self.blur)
-        # Pixels near a cut were lit from beyond it, which nothing here is known of.
-        sure = tile.away_from_cuts(reach)
-        return H if bool(sure.all()) else Mask(sure) @ H
+        return seen
 
 
-def _kernel(path: Path) -> tuple[LinearOperator, int]:
-    """A blur from an image of what became of a bright point, and how far it reaches."""
+def _point_spread(path: Path) -> LinearOperator:
+    """A blur from an image of what became of a bright point."""
     point = decode_exactly(path)[0].mean(0)
     if not float(point.sum()) > 0:
         raise DataError(f"{path} is black.", "Give an image of what became of a bright point.")
     rows, columns = point.shape
     point = functional.pad(point, (0, 1 - columns % 2, 0, 1 - rows % 2))
-    # A convolution of torch's looks at its kernel the other way round.
-    weight = (point / point.sum()).flip(0, 1)[None, None]
-    half = weight.shape[2] // 2, weight.shape[3] // 2
-    return Conv2d.from_weight(weight, padding=half), max(half)
+    # A convolution of torch's looks at its kernel the other way round. Without padding it takes
+    # what lit the border of a photograph from beyond it.
+    return Conv2d.from_weight((point / point.sum()).flip(0, 1)[None, None], padding=0)
 
 
 @dataclass(frozen=True)
@@ -247,7 +243,8 @@ def _restore_file(
     pixels, bits = decode_exactly(path)
     y = pixels[None]
     if degradation.noise is None:
-        noise = min(float(estimated_noise(y).mean()), _most_noise(model))
+        seen = degradation.seen((y.shape[2], y.shape[3]))
+        noise = min(float(estimated_noise(y, seen).mean()), _most_noise(model))
     else:
         noise = degradation.noise * LEVEL
     factor = degradation.enlarge or 1
@@ -259,7 +256,7 @@ def _restore_file(
         found = restore_images(
             model, part, degradation.operator(tile), noise=noise, strength=strength
         )
-        tile.paste(found.image[0], image, factor)
+        tile.paste(_middle(found.image[0], part, factor), image, factor)
         every.append(found)
     write_atomically(target, _png(image, bits))
     return RestoredFile(
@@ -272,6 +269,13 @@ def _restore_file(
         time.perf_counter() - begun,
         len(every),
     )
+
+
+def _middle(image: Tensor, part: Tensor, factor: int) -> Tensor:
+    """An image without what lies beyond the borders of the part that was seen."""
+    sides = [factor * n for n in part.shape[-2:]]
+    top, left = ((have - n) // 2 for have, n in zip(image.shape[-2:], sides, strict=True))
+    return image[..., top : top + sides[0], left : left + sides[1]]
 
 
 def _png(image: Tensor, bits: int) -> bytes:
