@@ -16,6 +16,7 @@ from opteq.data.splits import sample
 from opteq.errors import OptionError, RunError, UnknownOptionError
 from opteq.models.fixed import Fixed
 from opteq.models.registry import create_model
+from opteq.problem import Similarity
 from opteq.theory import precise
 from opteq.workflow.export import _exact_logits, _fixed, _program
 
@@ -133,6 +134,44 @@ def test_any_module_of_ones_own_is_exported(tmp_path, monkeypatch):
     with torch.no_grad():
         logits = known(torch.export.load(found.path)).module()(digits(3))[0]
         torch.testing.assert_close(logits, mine.model(digits(3)), atol=1e-3, rtol=0)
+
+
+class Waves(Similarity):
+    """Known by its value alone."""
+
+    def __init__(self, W):
+        super().__init__()
+        self.W = W
+
+    def value(self, z, u):
+        across = tuple(range(1, z.ndim))
+        return (z * u).sum(across) - torch.log1p(self.W(z).square().flatten(1).sum(1)) / 2
+
+
+@pytest.mark.parametrize("stride", [None, 1, 2])
+def test_problems_known_by_their_value_are_exported(stride, tmp_path, monkeypatch):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    W = opteq.operators.Dense(16, 24) if stride is None else None
+    W = opteq.operators.Conv2d(2, 3, stride=stride or 1) if W is None else W
+
+    def net(classes):
+        problem = opteq.Problem(penalty=opteq.penalties.NonNegative(), similarity=Waves(W))
+        layer = opteq.Equilibrium(problem)
+        if stride is None:
+            return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), layer, nn.Linear(16, classes))
+        stem = nn.Conv2d(1, 2, 3, padding=1)
+        return nn.Sequential(stem, layer, nn.Flatten(), nn.Linear(128, classes))
+
+    mine = opteq.train(model=net, quiet=True, **QUICK)
+    found = opteq.export(mine, format="onnx")
+    session = onnxruntime.InferenceSession(found.path)
+    logits = session.run(None, {"images": digits(3).numpy()})[0]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            torch.from_numpy(logits), mine.model(digits(3)), atol=1e-3, rtol=0
+        )
 
 
 def test_mistakes_write_nothing(run, tmp_path):

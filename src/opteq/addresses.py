@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from opteq.errors import OptionError, nearest
+from opteq.errors import OpteqError, OptionError, nearest
 
 
 def is_address(name: str) -> bool:
@@ -28,7 +29,8 @@ def absolute(address: str, folder: Path | None = None) -> str:
 
 
 def function_at(address: str) -> Callable[..., Any]:
-    """The function at an address. Its file is run once, and again when it has changed."""
+    """The function at an address. Its file is run once, and again when it has changed; the script
+    that is running is not run a second time."""
     name, _, function = address.rpartition(":")
     path = Path(name).expanduser().resolve()
     if not path.is_file():
@@ -36,7 +38,7 @@ def function_at(address: str) -> Callable[..., Any]:
             f"{address} is built by {path.name}, and there is no file {path}.",
             "Put it back, or correct the path.",
         )
-    module = _module(path, path.stat().st_mtime_ns)
+    module = _running(path) or _module(path, path.stat().st_mtime_ns)
     found = getattr(module, function, None)
     if not callable(found):
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -56,18 +58,37 @@ def address_of(function: Callable[..., Any]) -> str | None:
     return f"{Path(source).resolve()}:{name}"
 
 
+def _running(path: Path) -> ModuleType | None:
+    """The script that this process was started with, if it is this one."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    return main if file is not None and Path(file).resolve() == path else None
+
+
+_loading: set[Path] = set()
+
+
 @lru_cache(maxsize=100)
-def _module(path: Path, _changed: int) -> object:
+def _module(path: Path, _changed: int) -> ModuleType:
+    if path in _loading:
+        raise OptionError(
+            f"{path} needs a function of its own while it is being loaded.",
+            'Put what it does as a script below `if __name__ == "__main__":`, in its last lines.',
+        )
     name = f"opteq_own_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _loading.add(path)
     try:
         spec.loader.exec_module(module)
+    except OpteqError:
+        sys.modules.pop(name, None)
+        raise
     except Exception as error:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         line = next(
             (
                 f.lineno
@@ -81,4 +102,6 @@ def _module(path: Path, _changed: int) -> object:
         raise OptionError(
             f"{path}{where}: {type(error).__name__}: {text}.", "Correct the file."
         ) from error
+    finally:
+        _loading.discard(path)
     return module

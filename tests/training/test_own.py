@@ -1,6 +1,8 @@
 """A model, problem or data set of a user's own goes all the way: trained, resumed, loaded, tested,
 certified, compared, reported like one that is built in."""
 
+import subprocess
+import sys
 import textwrap
 from typing import Any
 
@@ -126,6 +128,32 @@ def test_a_function_is_found_again_by_its_file(own):
         as_built_in(run).count_parameters()
         == opteq.create_model("mine.py:build", classes=10, in_channels=1).count_parameters()
     )
+
+
+SCRIPT = """
+import opteq
+from torch import nn
+
+print("begins")
+
+
+def build(classes, in_channels):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+
+opteq.train("geq_digits", model=build, epochs=2, data={"limit_train": 64, "limit_test": 32})
+"""
+
+
+def test_a_script_that_trains_is_run_once(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("begins") == 1
+    # From elsewhere its model is found only if looking for it does not train another.
+    with pytest.raises(OpteqError, match="__main__"):
+        opteq.load(tmp_path / "runs" / "build")
 
 
 def test_resumed_as_if_it_had_not_stopped(own):

@@ -26,6 +26,9 @@ def product(x: Tensor, matrix: Tensor) -> Tensor:
     that have them oneDNN, by which torch convolves, takes half the time. Which of them is called
     depends on the machine and the shapes, not on a measurement: the same call gives the same bits.
     """
+    if torch.is_grad_enabled() and exporting():
+        # A gradient that is part of what is written down: linear's own cannot be.
+        return x @ matrix
     if not _pays(x, matrix):
         return functional.linear(x, matrix.mT)
     if torch.is_grad_enabled() and (x.requires_grad or matrix.requires_grad):

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 from opteq import __version__
 from opteq.context import keep_solves
@@ -203,23 +204,70 @@ def _program(fixed: Fixed, x: Tensor, *, strict: bool) -> torch.export.ExportedP
     except OpteqError:
         raise
     except Exception as error:
-        line = " ".join(str(error).split())[:160]
-        name = type(fixed.network).__name__
         raise RunError(
-            f"This {name} cannot be exported by torch.export: {line}", "Export another model."
+            f"torch.export cannot write down this model: {_first_words(error)}.",
+            "Build it of what torch can trace: no numpy, and no branches that depend on numbers.",
         ) from error
+
+
+def _without_gradients(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with gradients of convolutions, which problems that are known by their value take
+    and ONNX has no word for, as convolutions of their own."""
+    backward = torch.ops.aten.convolution_backward.default
+    graphs = [m.graph for m in program.graph_module.modules() if isinstance(m, GraphModule)]
+    if not any(node.target is backward for graph in graphs for node in graph.nodes):
+        return program
+    return program.run_decompositions({backward: _convolution_backward})
+
+
+def _convolution_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: list[int] | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    output_mask: list[bool],
+) -> tuple[Tensor | None, ...]:
+    """In the image alone, of a convolution that is not transposed."""
+    if transposed or any(output_mask[1:]):
+        return NotImplemented
+    sizes = zip(
+        x.shape[2:], gradient.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True
+    )
+    left = [n - ((m - 1) * s - 2 * p + d * (k - 1) + 1) for n, m, s, p, d, k in sizes]
+    image = torch.ops.aten.convolution.default(
+        gradient, weight, None, stride, padding, dilation, True, left, groups
+    )
+    return image, None, None
+
+
+def _first_words(error: BaseException) -> str:
+    """The first sentence of an error."""
+    return " ".join(str(error).split()).split(". ")[0].rstrip(".")[:160]
 
 
 def _onnx(program: torch.export.ExportedProgram, facts: dict[str, Any]) -> bytes:
     import onnx
 
-    with _quiet():
-        made = torch.onnx.export(
-            program,
-            input_names=["images"],
-            output_names=["logits", "probabilities"],
-            verbose=False,
-        )
+    try:
+        with _quiet():
+            made = torch.onnx.export(
+                _without_gradients(program),
+                input_names=["images"],
+                output_names=["logits", "probabilities"],
+                verbose=False,
+            )
+    except RuntimeError as error:
+        cause = error.__cause__ or error
+        raise RunError(
+            f"This model cannot be written as ONNX: {_first_words(cause)}.",
+            "Write it for torch: --format torch-export.",
+        ) from error
     assert made is not None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
