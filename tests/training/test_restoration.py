@@ -12,6 +12,7 @@ import opteq
 from opteq.cli.app import app
 from opteq.errors import OptionError, RecipeError
 from opteq.models.restorer import Restorer
+from opteq.training.progress import epoch_line
 from opteq.training.recipe_files import load_recipe
 from opteq.training.tally import RestorationTally, psnr, ssim
 
@@ -51,10 +52,12 @@ def test_images_come_back_better_and_the_run_says_so(run):
     first, last = run.records[0]["test"], run.records[-1]["test"]
     assert last["psnr"] > first["psnr"]
     assert last["psnr"] > last["noisy_psnr"] + 4
-    assert last["images"] == 2
+    assert (last["images"], last["of_images"]) == (2, 3)
     assert last["unconverged"] == 0
-    assert f"PSNR {last['psnr']:.2f} dB" in str(run)
+    assert f"PSNR {last['psnr']:.2f} dB on 2 of 3 images, loss" in str(run)
+    assert f"test (2 of 3) loss {last['loss']:.3g} PSNR" in epoch_line(run.records[-1], 4)
     text = run.folder.report.read_text()
+    assert "test PSNR, 2 of 3 images" in text
     assert "restored," in text
     assert "The potential psi and its slope" in text
     assert "<img" not in text
@@ -87,6 +90,7 @@ def test_comparisons_are_by_psnr(home, tmp_path):
     ]
     found = opteq.compare(small, seeds=1, output=tmp_path / "c", data_dir=home)
     assert "PSNR dB" in str(found)
+    assert "2 of 3 test images" in str(found)
 
 
 def test_what_has_no_use_for_restoration_is_refused(home, tmp_path):

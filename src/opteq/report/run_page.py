@@ -14,7 +14,7 @@ from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.scores import score_words
+from opteq.training.scores import score_words, tested
 from opteq.training.tally import Tally
 
 
@@ -45,6 +45,8 @@ def write_report(run: RunFolder, data: Data) -> None:
         recipe.measure,
     )
     figures = found.figures()
+    if figures["images"] < len(data.test) and restores:
+        figures["of_images"] = len(data.test)
     solver = solver_curves(records)
     confusion = None
     if isinstance(found, Tally):
@@ -62,6 +64,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         run.report,
         title=recipe.name,
         summary=recipe.summary or entry(recipe.model.name).summary,
+        tested=tested(figures),
         headline=_headline(recipe, figures, records, model.count_parameters()),
         learning=svg(learning_curves(records)),
         solver=None if solver is None else svg(solver),
@@ -86,7 +89,8 @@ def write_report(run: RunFolder, data: Data) -> None:
 def _headline(
     recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
 ) -> list[tuple[str, str]]:
-    headline = [(f"test {name}", value) for name, value in score_words(figures)]
+    part = f", {tested(figures)} images" if tested(figures) else ""
+    headline = [(f"test {name}{part}", value) for name, value in score_words(figures)]
     if "noisy_psnr" in figures:
         headline.append(("before", f"{figures['noisy_psnr']:.2f} dB"))
     else:

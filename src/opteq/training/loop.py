@@ -114,10 +114,12 @@ class Trainer:
         return TrainingResult(state.network, state.records, finished, len(state.skipped))
 
     def _begin(self) -> None:
+        count, watched = len(self.data.test), self.task.watch
+        some = "" if watched is None or watched >= count else f"{watched:,} of "
         title = (
             f"{self.recipe.model.name} ({self.state.network.count_parameters():,} parameters) on "
-            f"{self.data.name}: {len(self.train_set):,} images to train, {len(self.data.test):,} "
-            f"to test, {self.fabric.world_size} x {self.fabric.device.type}"
+            f"{self.data.name}: {len(self.train_set):,} images to train, {some}{count:,} to test, "
+            f"{self.fabric.world_size} x {self.fabric.device.type}"
         )
         if self.fabric.is_global_zero:
             epochs = -(-self.total_steps // self.steps_per_epoch)
@@ -228,9 +230,9 @@ class Trainer:
         }
         if self.finished or (epoch + 1) % self.settings.evaluate_every == 0:
             with self._for_evaluation():
-                record["test"] = self.evaluate(self.data.test).figures()
+                record["test"] = self._figures(self.data.test)
                 if self.choice_set is not None:
-                    record["validation"] = self.evaluate(self.choice_set).figures()
+                    record["validation"] = self._figures(self.choice_set)
         if len(self.state.skipped):
             record["skipped_files"] = len(self.state.skipped)
         self.state.records.append(record)
@@ -240,6 +242,12 @@ class Trainer:
         self.saver.write_metrics(self.state)
         if self.fabric.is_global_zero:
             self.progress.epoch(record)
+
+    def _figures(self, images: ImageSet) -> dict[str, Any]:
+        """What a test finds; if it is of some images only, also of how many these are a part."""
+        found = self.evaluate(images).figures()
+        some = self.task.watch is not None and self.task.watch < len(images)
+        return found | {"of_images": len(images)} if some else found
 
     def evaluate(self, images: ImageSet) -> Sums:
         """Every image once, or those that are watched, shared by all processes."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from opteq.training.scores import tested
+
 
 class Progress:
     """Called by the loop; this one shows nothing."""
@@ -95,7 +97,8 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
     """The line that reports a finished epoch."""
     parts = [f"epoch {record['epoch']:>3}/{epochs}", f"train {short(record['train'])}"]
     if "test" in record:
-        parts.append(f"test {short(record['test'])}")
+        part = tested(record["test"])
+        parts.append(f"test{f' ({part})' * bool(part)} {short(record['test'])}")
     parts.append(f"{record['images_per_second']:,.0f} images/s")
     return " | ".join(parts)
 

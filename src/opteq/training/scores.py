@@ -38,6 +38,17 @@ def shown_score(figures: Mapping[str, Any]) -> float:
     return _SCORES[key][2] * figures[key]
 
 
+def tested(figures: Mapping[str, Any]) -> str:
+    """Of how many test images figures are, where that is not all of them; otherwise empty.
+
+    >>> tested({"images": 4, "of_images": 68}), tested({"images": 68})
+    ('4 of 68', '')
+    """
+    if "of_images" not in figures:
+        return ""
+    return f"{figures['images']:,} of {figures['of_images']:,}"
+
+
 def score_words(figures: Mapping[str, Any], digits: int = 2) -> list[tuple[str, str]]:
     """Name and value of every score that was measured, to be shown."""
     return [
