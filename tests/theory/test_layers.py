@@ -349,7 +349,7 @@ def test_a_map_of_yours_brings_its_own_bound():
     # And one that computes something else has nothing.
     steeper = certificate(opteq.Equilibrium(Steeper()))
     assert (steeper.contraction, steeper.unique) == (math.inf, False)
-    assert "bind is newer than its bound" in str(steeper)
+    assert "Steeper.bind has no bound of its own: write `curvature`" in str(steeper)
 
 
 def test_a_kernel_with_a_curvature_of_its_own_inherits_no_other_bound():

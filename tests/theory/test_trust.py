@@ -191,6 +191,32 @@ def test_swapped_parts_of_a_model_are_seen():
     assert "Residual" in str(found)
 
 
+def test_what_is_unknown_says_what_to_write():
+    class Quartic(Similarity):
+        def value(self, z, u):
+            return -((z - u) ** 4).sum(1)
+
+    class Blurred(Conv2d):
+        def forward(self, z):
+            return super().forward(z).abs()
+
+    found = certificate(opteq.Equilibrium(Problem(NonNegative(), Quartic())))
+    assert "Quartic.value has no bound of its own: write `curvature`" in str(found)
+    assert found.summary().startswith("No uniqueness is proved")
+    assert "Blurred.forward has no bound of its own: write `norm`" in unbounded(Blurred(2, 2))
+
+
+@pytest.mark.parametrize("grid", [1, 2])
+def test_a_head_with_a_constant_is_not_called_unbounded(grid):
+    torch.manual_seed(0)
+    model = classifier("geq_digits", head_grid=grid).eval()
+    for shape, condition in (((1, 8, 8), "features of 4x4"), (None, "for any size")):
+        (head,) = [c for c in certificate(model, input_shape=shape).claims if "head" in c.name]
+        sized = shape is not None or grid == 1
+        assert head.holds == sized
+        assert head.condition == (condition if sized else "needs input_shape")
+
+
 def test_a_change_of_variables_counts():
     """scale (1, 10): A^-1 W's W A stretches by up to ten times as much as W's W."""
     torch.manual_seed(0)

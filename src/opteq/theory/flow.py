@@ -68,7 +68,7 @@ def through(
         ("stem", pixels * stem, unbounded(model.stem) or "evaluation mode", "norms of its parts"),
         ("injections, equilibria, fusion", reach, fusion[0], fusion[2]),
         ("normalisation", norm, unbounded(model.norm) or "evaluation mode", "largest scale"),
-        ("head", head, _of_head(model, flow), "norm of its matrix and of pooling"),
+        ("head", head, _of_head(model, head, flow), "norm of its matrix and of pooling"),
     )
     for name, value, condition, reference in rows:
         claims.append(
@@ -78,10 +78,16 @@ def through(
     return 0.0 if 0.0 in factors else math.prod(factors)
 
 
-def _of_head(model: Classifier, flow: Flow | None) -> str:
-    if flow is None and unaltered(model.head, PooledHead, BoundedHead):
-        return "for any size" if model.head.grid == 1 else "needs input_shape"
-    return unbounded(model.head)
+def _of_head(model: Classifier, value: float, flow: Flow | None) -> str:
+    """What the constant of the head rests on, or why there is none."""
+    pools = unaltered(model.head, PooledHead, BoundedHead)
+    if not math.isfinite(value):
+        sized = not pools or flow is not None or model.head.grid == 1
+        return unbounded(model.head) if sized else "needs input_shape"
+    if flow is None or not pools:
+        return "for any size"
+    height, width = flow.pooled
+    return f"features of {height}x{width}"
 
 
 def _reach(body: Body, found: list[Bounds], flow: Flow | None) -> float:

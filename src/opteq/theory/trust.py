@@ -32,14 +32,15 @@ from opteq.potentials import Potential
 from opteq.problem import Coupling, Penalty, Problem, Similarity
 from opteq.problem.regularizer import InsideMap, Regularizer
 
-# The methods that bound what a class does.
-_BOUNDS: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (LinearOperator, ("norm", "tight_norm")),
-    (Similarity, ("bounds", "residual_norms", "bend_range")),
-    (Coupling, ("slopes",)),
-    (Regularizer, ("smoothness",)),
-    (Potential, ("bends",)),
-    (EquilibriumMap, ("bounds",)),
+# The methods that bound what a class does, and the one that says most of it: `curvature` brings
+# `bounds` with it.
+_BOUNDS: tuple[tuple[type, tuple[str, ...], str], ...] = (
+    (LinearOperator, ("norm", "tight_norm"), "norm"),
+    (Similarity, ("bounds", "residual_norms", "bend_range"), "curvature"),
+    (Coupling, ("slopes",), "slopes"),
+    (Regularizer, ("smoothness",), "smoothness"),
+    (Potential, ("bends",), "bends"),
+    (EquilibriumMap, ("bounds",), "curvature"),
 )
 # Classes bounded only through their parts: subclasses are not trusted.
 _ITSELF = (Problem, Unit, Branch, Affine, InsideMap, GammaRule, Equilibrium)
@@ -172,14 +173,14 @@ def _inherited(module: nn.Module) -> str | None:
     for kind in _ITSELF:
         if isinstance(module, kind) and type(module) is not kind:
             return f"{name} is not {kind.__name__}, and nothing bounds what it does"
-    for kind, bounds in _BOUNDS:
+    for kind, bounds, wanted in _BOUNDS:
         if isinstance(module, kind):
             # The bound knows nothing about methods defined below it, outside this library.
             newest = min(_age(module, bound) for bound in bounds)
             for cls in type(module).__mro__[:newest]:
                 changed = [n for n, v in vars(cls).items() if _does(v) and n not in _HARMLESS]
                 if changed and not cls.__module__.startswith("opteq."):
-                    return f"{name}.{changed[0]} is newer than its bound ({bounds[0]})"
+                    return f"{name}.{changed[0]} has no bound of its own: write `{wanted}`"
     return None
 
 
