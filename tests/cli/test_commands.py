@@ -429,6 +429,9 @@ def test_certificates_and_the_papers_bounds_are_printed(trained):
     folder, _ = trained
     result = run_inside("certify", folder, "--limit", 8, "--steps", 2, "--radius", 0.1)
     assert result.exit_code == 0, result.output
+    first, second = result.stdout.splitlines()[:2]
+    assert first.startswith("Every equilibrium is proved to exist and to be unique")
+    assert second.startswith("The median certified radius")
     for words in ("image to logits, Lipschitz", "proposition 3, GEQ", "remark 2", "| 0.1 "):
         assert words in result.output
     assert (folder / "certify").is_dir()

@@ -62,6 +62,21 @@ def test_the_truth_lies_between(trained):
     assert found.certified[0] > 0.5 > found.certified[-1]  # and so is the certificate
 
 
+def test_default_radii_tell_something_about_the_model(trained):
+    """Some of them lie among the certified ones, however small these are."""
+    model, images, labels = trained
+    found = robust_accuracy(model, [(images[:16], labels[:16])], steps=1)
+    assert found.median_radius < 0.1
+    assert any(0 < share < found.clean for share in found.certified)
+    assert any(radius <= 2 * found.median_radius for radius in found.radii)
+    assert 0.1 in found.radii
+    assert list(found.radii) == sorted(found.radii)
+    assert found.attacked[-1] > 0
+    share = sum(radius >= found.median_radius for radius in found.certified_radii) / 16
+    assert f"{found.median_radius:.2g} (2-norm" in found.summary()
+    assert f"{100 * share:.1f}%" in found.summary()
+
+
 def test_survivors_are_those_of_each_radius(trained):
     """And fewer for a larger radius; what is wrong from the start is lost at all."""
     model, images, labels = trained

@@ -14,7 +14,8 @@ from opteq.cli.options import Checkpoint, DataDir, Run
 def certify(
     run: Run,
     radius: Annotated[
-        list[float] | None, typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable.")
+        list[float] | None,
+        typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable. Default: chosen."),
     ] = None,
     steps: Annotated[int, typer.Option(help="Gradient steps of an attack.", min=1)] = 20,
     limit: Annotated[int, typer.Option(help="At most this many test images.", min=1)] = 200,
@@ -33,7 +34,7 @@ def certify(
     with progress_in_words() as tell:
         found = workflow.certify(
             run,
-            radii=radius or (0.1, 0.25, 0.5, 1.0),
+            radii=radius,
             steps=steps,
             limit=limit,
             checkpoint=checkpoint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from opteq.exhibits import Table
@@ -33,6 +34,20 @@ class Certificate:
     unique: bool
     lipschitz: float
     claims: tuple[Claim, ...] = field(default=())
+
+    def summary(self) -> str:
+        """Whether equilibria are unique, and by what contraction."""
+        factor = self.contraction
+        if not self.unique:
+            return "No uniqueness is proved: " + (
+                f"the map may stretch distances, by {factor:.3g} at most."
+                if math.isfinite(factor)
+                else "nothing is known about how far the map stretches distances."
+            )
+        words = "Every equilibrium is proved to exist and to be unique"
+        if factor < 1:
+            return f"{words}: the map contracts distances, to {factor:.3g} of them at most."
+        return f"{words}: the hidden problem is strongly monotone. The map need not contract."
 
     def table(self) -> Table:
         """Every claim with its number and the condition it rests on."""

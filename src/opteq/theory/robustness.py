@@ -47,6 +47,8 @@ from opteq.theory.stretch import precise, stretch
 from opteq.theory.trust import unaltered
 
 Progress = Callable[[int], object]
+# Radii that papers report.
+_USUAL = (0.1, 0.25, 0.5, 1.0)
 # Images from which the search for the largest stretch starts.
 _STRETCHED = 16
 
@@ -70,6 +72,19 @@ class RobustAccuracy:
     """Of all images, in rising order; 0 for those that are wrong."""
     unsolved: int = 0
     """Images without a radius: their equilibria were not found to 1e-8 in float64."""
+
+    def summary(self) -> str:
+        """The median certified radius, and the certified accuracy there."""
+        median = self.median_radius
+        if not math.isfinite(self.lipschitz):
+            return "No prediction has a certified radius: no Lipschitz constant is known."
+        if not median:
+            return "The median certified radius is 0: half of the predictions or more have none."
+        there = sum(radius >= median for radius in self.certified_radii) / self.images
+        return (
+            f"The median certified radius of correct predictions is {median:.2g} (2-norm, pixels "
+            f"in [0, 1]); the certified accuracy there is {100 * there:.1f}%."
+        )
 
 
 def lead(logits: Tensor, labels: Tensor) -> Tensor:
@@ -255,36 +270,42 @@ def require_radii(radii: Sequence[float]) -> None:
 def robust_accuracy(
     model: Network,
     batches: Iterable[tuple[Tensor, Tensor]],
-    radii: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
+    radii: Sequence[float] | None = None,
     *,
     steps: int = 20,
     progress: Progress | None = None,
 ) -> RobustAccuracy:
     """Certified accuracy of the exact equilibria of a trained model, and accuracy of the model
-    itself under attack."""
+    itself under attack. Without `radii`, at the quartiles of the certified ones, and at 0.1, 0.25,
+    0.5 and 1 as long as any image is left."""
     if model.training:
         raise OptionError("The model is in training mode.", "Call model.eval() first.")
-    require_radii(radii)
-    radii = sorted(radii)
+    if radii is not None:
+        require_radii(radii)
     # One twin for all, so that the norms of its weights are computed once.
     exact = precise(model)
     lipschitz = certificate(exact).lipschitz
-    found: list[_Exact] = []
-    held, count, largest = [0] * len(radii), 0, None
+    batches = list(batches)
+    with torch.no_grad():
+        found = [_exact(exact, x, labels) for x, labels in batches]
+    radius, right, solved = (torch.cat(parts) for parts in zip(*found, strict=True))
+    tried = sorted(_telling(radius[right]) if radii is None else radii)
+    held, count, largest = [0] * len(tried), 0, None
     for x, labels in batches:
-        with torch.no_grad():
-            found.append(_exact(exact, x, labels))
-        for i, alive in enumerate(survivors(model, x, labels, radii, steps=steps)):
+        for i, alive in enumerate(survivors(model, x, labels, tried, steps=steps)):
             held[i] += int(alive.sum())
         count += len(x)
         if progress is not None:
             progress(count)
         if largest is None:
             largest = float(stretch(exact, x[:_STRETCHED].double()).max())
-    radius, right, solved = (torch.cat(parts) for parts in zip(*found, strict=True))
+    if radii is None:
+        while len(held) > 1 and not held[-1]:
+            held.pop()
+    shown = tried[: len(held)]
     return RobustAccuracy(
-        tuple(radii),
-        tuple(float((radius >= r).double().mean()) for r in radii),
+        tuple(shown),
+        tuple(float((radius >= r).double().mean()) for r in shown),
         tuple(h / count for h in held),
         float(right.double().mean()),
         lipschitz,
@@ -294,3 +315,12 @@ def robust_accuracy(
         tuple(radius.sort().values.tolist()),
         int((~solved).sum()),
     )
+
+
+def _telling(radius: Tensor) -> set[float]:
+    """The quartiles of these certified radii, rounded to one digit, and the usual radii."""
+    found = radius[radius > 0].double()
+    if not len(found):
+        return set(_USUAL)
+    quartiles = found.quantile(found.new_tensor([0.25, 0.5, 0.75])).tolist()
+    return {float(f"{value:.0e}") for value in quartiles if math.isfinite(value)} | set(_USUAL)

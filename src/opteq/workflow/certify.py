@@ -40,8 +40,19 @@ class Certification:
     folder: Path
     """Where the table and the picture are."""
 
+    def summary(self) -> str:
+        """What is proved, in two lines."""
+        first = self.certificate.summary()
+        if self.robust is not None:
+            return f"{first}\n{self.robust.summary()}"
+        stretch = self.certificate.lipschitz
+        if not math.isfinite(stretch):
+            return f"{first}\nHow far the result moves with what it is computed from is not known."
+        moves = f"by at most {stretch:.3g} times as much as the measurements"
+        return f"{first}\nThe restored image moves {moves}."
+
     def __str__(self) -> str:
-        parts = [str(self.certificate)]
+        parts = [self.summary(), str(self.certificate)]
         if self.propositions is not None:
             parts.append(f"The papers' own bounds for this model\n{self.propositions.markdown()}")
         return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
@@ -77,7 +88,7 @@ class Certification:
     def _repr_markdown_(self) -> str:
         tables = [self.certificate.table()]
         tables += [] if self.propositions is None else [self.propositions]
-        parts = [table.markdown() for table in tables]
+        parts = ["  \n".join(self.summary().splitlines()), *(table.markdown() for table in tables)]
         return "\n\n".join([*parts, f"{self.title}{_text(self.robust)}"])
 
 
@@ -93,7 +104,7 @@ def _text(robust: RobustAccuracy | None) -> str:
 def certify(
     run: str | Path | Run,
     *,
-    radii: Sequence[float] = (0.1, 0.25, 0.5, 1.0),
+    radii: Sequence[float] | None = None,
     steps: int = 20,
     limit: int = 200,
     checkpoint: str = "best",
@@ -102,8 +113,10 @@ def certify(
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
     """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
-    within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps."""
-    require_radii(radii)
+    within `radii` (2-norm, pixels in [0, 1]; by default ones that tell something about this model):
+    certified, and under attacks of `steps` steps."""
+    if radii is not None:
+        require_radii(radii)
     path = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
