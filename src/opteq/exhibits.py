@@ -80,6 +80,8 @@ class Curves:
     log_y: bool = False
     names: Sequence[str] = ()
     """Names of x = 1, 2, ...: categories without an order, so points are not joined."""
+    most: float | None = None
+    """What y cannot exceed: the axis ends there."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Dots:
     x: str
     values: Mapping[str, Sequence[float]]
     published: Mapping[str, float]
+    most: float | None = None
+    """What values cannot exceed: the axis ends there."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from narrow import a, classifier, known, tensor
 from opteq.data import load_data
 from opteq.data.dataset import MemoryImages
 from opteq.errors import OptionError
-from opteq.evaluation.convergence import convergence, mean_steps, plain
+from opteq.evaluation.convergence import convergence, mean_steps, plain, until_rounding
 from opteq.evaluation.correlation import correlations
 from opteq.evaluation.efficiency import efficiency, kept_bytes
 from opteq.evaluation.reconstruction import BINOMIAL, RECONSTRUCTED, UNIFORM, under_reconstruction
@@ -45,6 +45,17 @@ def test_residuals_fall_and_are_those_of_the_map(digits):
             medians.append(float(ratio.median()))
             z = Tz
     np.testing.assert_allclose(convergence(model, x, solver=plain(5))[0].median, medians, rtol=1e-9)
+
+
+def test_distances_of_the_objective_end_where_rounding_begins(digits):
+    torch.manual_seed(0)
+    model = classifier("geq_digits").eval()
+    for one in convergence(model, digits[0], steps=15):
+        height = abs(known(one.objective)[-1])
+        assert one.rounding == pytest.approx(height * torch.finfo(torch.float32).eps, rel=1e-3)
+        shown = until_rounding(known(one.above_end), one.rounding)
+        assert 1 < len(shown) < 15
+        assert min(shown) == shown[-1] == one.rounding
 
 
 def test_steps_grow_as_the_tolerance_falls(digits):

@@ -14,7 +14,7 @@ from opteq.errors import DataError, OptionError
 from opteq.evaluation.explain import explain
 from opteq.evaluation.predict import Mask, Prediction, predict, predict_files, read_for
 from opteq.models.registry import create_model
-from opteq.report.explanation import write_explanation
+from opteq.report.explanation import draw_explanation, write_explanation
 from opteq.report.masks import palette, write_mask
 from opteq.workflow.predict import each_prediction, find_images, picture_stems, save_answers
 
@@ -130,6 +130,9 @@ def test_every_kind_of_model_is_explained(name, tmp_path):
     if found.settling:
         last = found.settling[max(found.settling)]
         assert last == pytest.approx([p for _, p in found.classes], abs=0.02)
+    probabilities = draw_explanation(found, "an image").axes[5]
+    assert probabilities.get_title(loc="left") == "probabilities"
+    assert probabilities.get_xlim() == (0, 1)
     path = write_explanation(found, tmp_path / "why.png", "an image")
     with Image.open(path) as image:
         assert image.width > 1000

@@ -3,8 +3,10 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
 import opteq
 from narrow import known
@@ -35,7 +37,8 @@ from opteq.papers.engine.verdicts import (
     points,
 )
 from opteq.papers.registry import EXPERIMENTS, experiment
-from opteq.report.pictures import write_picture
+from opteq.report.figures import confusion_matrix, solver_curves
+from opteq.report.pictures import draw, write_picture
 from opteq.training.build import shaped_model
 from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
@@ -379,6 +382,44 @@ def test_pictures_are_drawn(tmp_path):
     for name, picture in kinds.items():
         write_picture(picture, tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_on_top_of_each_other_are_all_seen():
+    line, other = Series([0, 1, 2], [90, 50, 10]), Series([0, 1, 2], [90, 80, 70])
+    picture = Curves("", "x", "y", {"a": line, "b": other, "c": line, "d": line})
+    a_, b_, c_, d_ = (one.get_linewidth() for one in draw(picture).axes[0].lines)
+    assert a_ > c_ > d_ == b_
+
+
+def test_axes_end_at_what_values_cannot_exceed():
+    curves = Curves("", "x", "y", {"a": Series([1], [100.0], [3.0])}, most=100.0)
+    dots = Dots("", "x", {"a": [99.0, 100.0]}, {}, most=100.0)
+    assert draw(curves).axes[0].get_ylim()[1] == draw(dots).axes[0].get_xlim()[1] == 100
+    assert draw(Dots("", "x", {"a": [99.0, 100.0]}, {})).axes[0].get_xlim()[1] > 100
+
+
+def test_epochs_are_whole_numbers_and_counts_can_be_read():
+    records = [{"epoch": i, "train": {"steps": 4.0, "residual": 1e-4}} for i in (1, 2)]
+    records[1]["test"] = {"feedback": 0.1}
+    for axis in known(solver_curves(records)).axes:
+        first, last = axis.get_xlim()
+        assert first < 1 < 2 < last
+        inside = [tick for tick in axis.get_xticks() if first <= tick <= last]
+        assert all(float(tick).is_integer() for tick in inside)
+    figure = known(confusion_matrix(np.array([[5.0, 5, 0], [1, 9, 0], [0, 0, 10]]), tuple("abc")))
+    for text in figure.axes[0].texts:
+        share = 1.0 if text.get_text() == "10" else int(text.get_text()) / 10
+        back = figure.axes[0].images[0].cmap(share)
+        assert _contrast(to_rgb(text.get_color()), back[:3]) > 3.9
+
+
+def _contrast(one, other):
+    """The ratio of WCAG 2."""
+    light = [
+        sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), np.power(rgb, 2.2), strict=True)) + 0.05
+        for rgb in (one, other)
+    ]
+    return max(light) / min(light)
 
 
 def test_markdown_tables_line_up():

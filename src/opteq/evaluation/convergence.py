@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from opteq.errors import NotConvergedWarning
 from opteq.layer import Equilibrium
 from opteq.models.network import Network
 from opteq.solve import Anderson, Picard, Solver, solve
+from opteq.states import State, as_tuple
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Convergence:
     above_end: list[float] | None
     objective: list[float] | None
     """The mean itself."""
+    rounding: float = 0.0
+    """What is rounded off the mean: smaller distances mean nothing."""
 
 
 @torch.no_grad()
@@ -65,7 +69,26 @@ def _one(layer: Equilibrium, injection: Tensor, solver: Solver) -> Convergence:
         residual.quantile(0.9, 1).tolist(),
         None if objective is None or end is None else (objective - end).abs().mean(1).tolist(),
         None if objective is None else objective.mean(1).tolist(),
+        0.0 if end is None else float(end.abs().mean()) * _precision(bound.start()),
     )
+
+
+def until_rounding(distances: Sequence[float], rounding: float) -> list[float]:
+    """Distances up to the first that is lost in rounding, which counts as that.
+
+    >>> until_rounding([1.0, 0.1, 1e-9, 0.0, 1e-8], 1e-7)
+    [1.0, 0.1, 1e-07]
+    """
+    found: list[float] = []
+    for value in distances:
+        if not value > rounding:
+            return [*found, rounding] if rounding > 0 else found
+        found.append(value)
+    return found
+
+
+def _precision(z: State) -> float:
+    return max(torch.finfo(part.dtype).eps for part in as_tuple(z))
 
 
 def _held(values: Tensor) -> Tensor:

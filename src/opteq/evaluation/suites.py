@@ -17,7 +17,7 @@ from opteq.data.splits import sample
 from opteq.errors import OptionError
 from opteq.evaluation.acting import acting, acting_table
 from opteq.evaluation.attack import STANDARD, under_attack
-from opteq.evaluation.convergence import convergence, plain
+from opteq.evaluation.convergence import convergence, plain, until_rounding
 from opteq.evaluation.corruption import under_corruption
 from opteq.evaluation.efficiency import efficiency
 from opteq.evaluation.finished import FinishedFigures
@@ -94,6 +94,7 @@ def corruption(subject: Subject) -> Findings:
         "severity (0: clean)",
         "accuracy %",
         {"accuracy": Series([0, *SEVERITIES], [100 * v for v in (found.clean, *mean)])},
+        most=100.0,
     )
     return Findings(found.figures(), [Table(title, header, rows)], {"corruption": curve})
 
@@ -118,19 +119,23 @@ def attack(subject: Subject) -> Findings:
                 *(f"{100 * one.accuracy[name]:.1f}" for name in names),
             ]
         )
-    for norm in ("linf", "l2"):
+    for norm, unit, size in (
+        ("linf", 255.0, "largest change of a pixel, of 255"),
+        ("l2", 1.0, "2-norm of the change, pixels in [0, 1]"),
+    ):
         chosen = [one for one in found if one.attack.norm == norm]
         pictures[f"attack-{norm}"] = Curves(
             f"Accuracy under attacks in {norm}",
-            "size",
+            size,
             "accuracy %",
             {
                 name: Series(
-                    [0.0, *(one.attack.epsilon for one in chosen)],
+                    [0.0, *(unit * one.attack.epsilon for one in chosen)],
                     [100 * v for v in (found[0].clean, *(one.accuracy[name] for one in chosen))],
                 )
                 for name in names
             },
+            most=100.0,
         )
     title = (
         f"Accuracy % under PGD-{STANDARD[0].steps}, {len(x)} test images "
@@ -177,7 +182,8 @@ def solving(subject: Subject) -> Findings:
             steps = list(range(1, len(one.median) + 1))
             series[label] = Series(steps, one.median)
             if one.above_end is not None:
-                objective[label] = Series(steps[:-1], [max(v, 1e-12) for v in one.above_end[:-1]])
+                shown = until_rounding(one.above_end[:-1], one.rounding)
+                objective[label] = Series(steps[: len(shown)], shown)
     axis = "evaluations of the map"
     pictures: dict[str, Picture] = {
         "residual": Curves(
@@ -186,7 +192,7 @@ def solving(subject: Subject) -> Findings:
     }
     if objective:
         pictures["objective"] = Curves(
-            "Hidden objective: mean distance from its final value",
+            "Hidden objective: mean distance from its final value, down to rounding",
             axis,
             "|G - G at the end|",
             objective,

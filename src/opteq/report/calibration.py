@@ -20,7 +20,7 @@ def write_reliability(found: Reliability, path: Path) -> None:
     left.plot([0, 1], [0, 1], "--", color=MUTED, linewidth=1)
     left.vlines(confidence, confidence, accuracy, color=SECOND, linewidth=2)
     left.plot(confidence, accuracy, "o", color=ACCENT, markersize=4)
-    left.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+    left.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="confidence", ylabel="accuracy")
     left.set_title(f"Calibration error {100 * found.error:.2f}%", fontsize=9)
     edges = [(i + 0.5) / bins for i in range(bins)]
     right.bar(edges, count / count.sum(), width=0.9 / bins, color=ACCENT)

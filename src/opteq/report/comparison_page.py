@@ -39,14 +39,14 @@ def write_comparison(found: Comparison) -> None:
             (_links(one, found), [line[i] for i in shown])
             for one, line in zip(found.contenders, table.rows, strict=True)
         ],
-        note=COMPARISON_NOTE,
+        note=COMPARISON_NOTE.replace("+-", "±"),
         command=environment()["command"],
     )
 
 
 def _scores(found: Comparison) -> Dots:
     values = {one.recipe.name: one.scores for one in found.contenders}
-    return Dots("", f"test {found.score_name}", values, {})
+    return Dots("", f"test {found.score_name}", values, {}, _most(found))
 
 
 def _learning(found: Comparison) -> list[Curves]:
@@ -74,9 +74,13 @@ def _learning(found: Comparison) -> list[Curves]:
         return []
     score = f"test {found.score_name}"
     return [
-        Curves("Over epochs", "epoch", score, epochs),
-        Curves("Over time", "seconds of training", score, seconds),
+        Curves("Over epochs", "epoch", score, epochs, most=_most(found)),
+        Curves("Over time", "seconds of training", score, seconds, most=_most(found)),
     ]
+
+
+def _most(found: Comparison) -> float | None:
+    return 100.0 if found.score_name.endswith("%") else None
 
 
 def _links(one: Contender, found: Comparison) -> list[tuple[str, str]]:

@@ -30,7 +30,8 @@ def write_explanation(found: Explanation, path: Path, title: str) -> Path:
 
 def draw_explanation(found: Explanation, title: str) -> Any:
     """Above, the image and what the prediction rests on; below, how it was reached."""
-    figure, axes = new_figure(11.0, 6.0, columns=5, rows=2)
+    figure, axes = new_figure(11.6, 6.0, columns=5, rows=2)
+    figure.get_layout_engine().set(w_pad=0.14)
     above, below = axes
     _images(above, found)
     _classes(below[0], found)
@@ -94,10 +95,13 @@ def _classes(axis: Any, found: Explanation) -> None:
     colours = [COLOURS[i] for i in places]
     axis.barh(places, [p for _, p in best], color=colours)
     for i, (_, chance) in enumerate(best):
-        axis.text(chance + 0.02, i, f"{100 * chance:.1f}%", va="center", fontsize=7, color=MUTED)
+        inside = chance > 0.7
+        style = {"ha": "right" if inside else "left", "color": "white" if inside else MUTED}
+        place = chance - 0.02 if inside else chance + 0.02
+        axis.text(place, i, f"{100 * chance:.1f}%", va="center", fontsize=7, **style)
     axis.set_yticks(places, [as_written(_short(name)) for name, _ in best])
     axis.invert_yaxis()
-    axis.set_xlim(0, 1.25)
+    axis.set_xlim(0, 1)
     axis.set_xticks([0, 0.5, 1])
     axis.xaxis.set_major_formatter(PercentFormatter(1.0))
     axis.set_title("probabilities", fontsize=8, loc="left")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from opteq.report.page import ACCENT, MUTED, SECOND, as_written, logarithmic, new_figure
+from opteq.report.page import ACCENT, INK, MUTED, SECOND, as_written, logarithmic, new_figure
 from opteq.report.samples import Sample
 from opteq.report.traces import draw_traces
 
@@ -48,8 +48,8 @@ def solver_curves(records: list[dict[str, Any]]) -> Any | None:
         _over_epochs(axis, records, key, title)
     if "feedback" in titles:
         axes[0, 3].yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes[0, 3].set_ylim(bottom=0)
-    axes[0, 0].set_ylim(bottom=0)
+        _from_zero(axes[0, 3])
+    _from_zero(axes[0, 0])
     logarithmic(axes[0, 1].yaxis)
     axes[0, 2].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=1))
     axes[0, 2].set_ylim(bottom=-0.0005, top=max(0.01, axes[0, 2].get_ylim()[1]))
@@ -63,29 +63,36 @@ def _over_epochs(axis: Any, records: list[dict[str, Any]], key: str, title: str)
         if points:
             style = "o-" if len(points) < 25 else "-"
             axis.plot(*zip(*points, strict=True), style, color=colour, label=part, markersize=3)
-    axis.set(title=title, xlabel="epoch")
-    _whole_numbers(axis)
+    first, last = records[0]["epoch"], records[-1]["epoch"]
+    around = max(0.5 if first == last else 0.0, 0.05 * (last - first))
+    axis.set(title=title, xlabel="epoch", xlim=(first - around, last + around))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
 
 
-def _whole_numbers(axis: Any) -> None:
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+def _from_zero(axis: Any) -> None:
+    axis.set_ylim(0, 1.05 * axis.get_ylim()[1])
 
 
 def confusion_matrix(confusion: np.ndarray, classes: tuple[str, ...]) -> Any | None:
     """Recall of each class and what it is taken for; None if there are too many classes."""
     if len(classes) > 25:
         return None
-    side = 2.6 + 0.24 * len(classes)
+    side, size = (
+        2.6 + 0.24 * len(classes),
+        11 if len(classes) < 7 else 9 if len(classes) < 15 else 7,
+    )
     figure, axes = new_figure(side, side)
     axis = axes[0, 0]
     total = confusion.sum(1, keepdims=True)
     share = np.divide(confusion, total, out=np.zeros_like(confusion), where=total > 0)
     axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
     for i, j in np.argwhere(confusion > 0):
-        colour = "white" if share[i, j] > 0.5 else MUTED
-        axis.text(j, i, f"{int(confusion[i, j])}", ha="center", va="center", color=colour, size=7)
+        colour = "white" if share[i, j] > 0.68 else INK
+        axis.text(
+            j, i, f"{int(confusion[i, j])}", ha="center", va="center", color=colour, size=size
+        )
     ticks = range(len(classes))
-    long = max(len(name) for name in classes) > 3
+    long = max(len(name) for name in classes) > 3 + 20 // len(classes)
     names = [as_written(name) for name in classes]
     axis.set_xticks(ticks, names, rotation=60 if long else 0, ha="right" if long else "center")
     axis.set_yticks(ticks, names)

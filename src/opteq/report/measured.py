@@ -28,8 +28,9 @@ _WORDS = {
     ),
     "evaluate/saliency": (
         "What predictions rest on",
-        "Bright regions raise the predicted class: Grad-CAM at the equilibrium and at what is "
-        "injected into it, single pixels by their gradient, and the gates of the Gaussian kernel.",
+        "Bright regions raise the predicted class (Grad-CAM, at the equilibrium and at what is "
+        "injected into it), bright pixels change it most (gradient). The gates of the Gaussian "
+        "kernel are bright where they are open.",
     ),
     "evaluate/residual": (
         "How solves converge",

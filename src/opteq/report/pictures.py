@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from opteq.exhibits import Curves, Dots, HeatMaps, Picture, Tiles
@@ -44,19 +46,22 @@ def _curves(picture: Curves) -> Any:
     figure, axes = new_figure(8.6, 4.2) if picture.names else new_figure(7.6, 3.6)
     axis = axes[0, 0]
     single = [name for name, line in picture.series.items() if line.partner is None]
+    # Lines on top of each other: those below are wider, so that all can be seen.
+    wider = _hidden(picture)
     for name, line in picture.series.items():
         i = single.index(line.partner or name)
         colour, marker = COLOURS[i % len(COLOURS)], _MARKERS[i % len(_MARKERS)]
-        size = 0 if len(line.x) >= 30 else 6 if picture.names else 4
+        size = 0 if len(line.x) >= 30 else 6 if picture.names else 4 + 2 * wider[name]
         dashes = "-" if i < len(COLOURS) and line.partner is None else "--"
         dashes = "none" if picture.names else dashes
-        axis.plot(line.x, line.y, ls=dashes, marker=marker, ms=size, color=colour, label=name)
+        style = {"ls": dashes, "marker": marker, "ms": size, "lw": 1.8 + 2 * wider[name]}
+        axis.plot(line.x, line.y, **style, color=colour, label=name, clip_on=picture.most is None)
         if line.spread is not None:
             low = [y - s for y, s in zip(line.y, line.spread, strict=True)]
             high = [y + s for y, s in zip(line.y, line.spread, strict=True)]
             axis.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
     if all(float(x).is_integer() for line in picture.series.values() for x in line.x):
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if picture.log_x:
         logarithmic(axis.xaxis)
     if picture.log_y:
@@ -64,11 +69,31 @@ def _curves(picture: Curves) -> Any:
     if picture.names:
         places = range(1, len(picture.names) + 1)
         axis.set_xticks(places, picture.names, rotation=45, ha="right")
+    if picture.most is not None:
+        axis.set_ylim(top=min(picture.most, axis.get_ylim()[1]))
     axis.set(xlabel=picture.x, ylabel=picture.y)
     axis.set_title(picture.title, loc="left")
     if len(picture.series) > 1:
-        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        axis.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     return figure
+
+
+def _hidden(picture: Curves) -> dict[str, int]:
+    """How many later lines run along each one for nearly all of its way, at most two."""
+    found = dict.fromkeys(picture.series, 0)
+    if picture.names:
+        return found
+    heights = {
+        name: np.log10(np.maximum(line.y, 1e-300)) if picture.log_y else np.asarray(line.y)
+        for name, line in picture.series.items()
+    }
+    every = np.concatenate([np.ravel(values) for values in heights.values()] or [np.zeros(1)])
+    near = 0.005 * float(np.nanmax(every) - np.nanmin(every))
+    for (name, line), (later, other) in itertools.combinations(picture.series.items(), 2):
+        if len(line.x) and list(line.x) == list(other.x):
+            apart = np.abs(heights[name] - heights[later])
+            found[name] += int((apart <= near).mean() >= 0.8)
+    return {name: min(count, 2) for name, count in found.items()}
 
 
 def _dots(picture: Dots) -> Any:
@@ -77,12 +102,16 @@ def _dots(picture: Dots) -> Any:
     axis = axes[0, 0]
     for position, name in enumerate(names):
         values = list(picture.values[name])
-        axis.plot(values, [position] * len(values), "o", color=ACCENT, alpha=0.5, markersize=5)
-        axis.plot(statistics.mean(values), position, "|", color=ACCENT, markersize=15, mew=2.5)
+        places, free = [position] * len(values), {"clip_on": picture.most is None}
+        axis.plot(values, places, "o", color=ACCENT, alpha=0.5, markersize=5, **free)
+        mean = statistics.mean(values)
+        axis.plot(mean, position, "|", color=ACCENT, markersize=15, mew=2.5, **free)
         if name in picture.published:
             axis.plot(picture.published[name], position, "x", color=SECOND, markersize=6, mew=2)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
+    if picture.most is not None:
+        axis.set_xlim(right=min(picture.most, axis.get_xlim()[1]))
     axis.set_xlabel(f"{picture.x}: each seed and their mean", color=MUTED)
     if any(name in picture.published for name in names):
         axis.plot([], [], "x", color=SECOND, label="published, at the paper's scale")

@@ -8,7 +8,7 @@ import numpy as np
 
 from opteq.exhibits import Table
 from opteq.files import make_folder, write_atomically
-from opteq.report.page import ACCENT, SECOND, new_figure, write_png
+from opteq.report.page import ACCENT, SECOND, logarithmic, new_figure, write_png
 from opteq.theory.robustness import RobustAccuracy
 
 
@@ -62,13 +62,21 @@ def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     radii = [0.0, *found.radii]
     attacked = [100 * v for v in (found.clean, *found.attacked)]
     axis.plot(radii, attacked, "o-", color=SECOND, label="under attack", markersize=4)
-    fine = [radii[-1] * i / 400 for i in range(401)]
+    # Radii far below those of the attacks can be seen on a logarithmic axis alone.
+    apart = 0 < 30 * found.median_radius < radii[-1]
+    least = min(found.radii[0], found.median_radius) / 10
+    fine = np.geomspace(least, radii[-1], 401) if apart else np.linspace(0, radii[-1], 401)
     certified = [100 * sum(own >= max(r, 1e-12) for own in found.certified_radii) for r in fine]
     certified = [share / found.images for share in certified]
     axis.plot(fine, certified, color=ACCENT, label="certified")
-    axis.fill_between(fine, certified, np.interp(fine, radii, attacked), color=ACCENT, alpha=0.08)
+    places = np.log(np.maximum(radii, least)) if apart else radii
+    above = np.interp(np.log(fine) if apart else fine, places, attacked)
+    axis.fill_between(fine, certified, above, color=ACCENT, alpha=0.08)
     axis.set(xlabel="radius, 2-norm", ylabel="accuracy, %", ylim=(-2, 102))
+    if apart:
+        logarithmic(axis.xaxis)
+        axis.set_xlim(left=least)
     axis.set_title("The truth lies between", fontsize=9)
-    axis.legend()
+    axis.legend(frameon=False)
     write_png(figure, folder / "accuracy.png", title)
     return folder
