@@ -111,6 +111,14 @@ def test_the_explorer_answers(page, tmp_path):
             expect(page.locator(f"#maps-{i} img")).to_have_count(1)
             expect(page.locator(f"#course-{i} img")).to_have_count(1)
 
+        # Digits are shown whole, their names beside them, on a narrow page as well.
+        for width in (420, 1300):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate(_WIDEST) <= width
+            digit, name, fit = page.evaluate(_THUMBNAIL)
+            assert abs(digit["width"] - digit["height"]) <= 1 or fit == "contain"
+            assert digit["bottom"] <= name["top"]
+
         # Another image, noise on it, and gates that are nearly shut.
         for change in (_pick, _add_noise, _raise_gamma):
             before = words.inner_text()
@@ -140,6 +148,16 @@ def test_the_explorer_answers(page, tmp_path):
         assert not [error for error in seen.errors if "413" not in error]
     finally:
         served.close(verbose=False)
+
+
+_WIDEST = """() => Math.max(...[...document.querySelectorAll(".answer, .answer img")]
+    .map(part => part.getBoundingClientRect().right))"""
+_THUMBNAIL = """() => {
+    const item = document.querySelector("#gallery .thumbnail-item");
+    const image = item.querySelector("img"), name = item.querySelector(".caption-label");
+    return [image.getBoundingClientRect().toJSON(), name.getBoundingClientRect().toJSON(),
+        getComputedStyle(image).objectFit];
+}"""
 
 
 def _pick(page: Any) -> None:

@@ -56,7 +56,8 @@ def draw_course(found: Explanation) -> Any:
     figure, axes = new_figure(9.0, 2.6, columns=3)
     _settling(axes[0, 0], found)
     if found.settling:
-        axes[0, 0].legend(fontsize=7, frameon=False)
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+        axes[0, 0].legend(fontsize=7, frameon=False, handlelength=1.2, **beside)
     draw_traces(axes[0, 1], axes[0, 2], found.traces)
     return figure
 

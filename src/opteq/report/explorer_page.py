@@ -152,6 +152,7 @@ def _sources(gradio: Any, explored: Explored) -> tuple[Any, Any, Any, Any]:
         ],
         columns=4,
         height=260,
+        object_fit="contain",
         allow_preview=False,
         show_label=False,
         buttons=[],
@@ -297,10 +298,14 @@ _STILL = {
     "format": "png",
 }
 _CSS = """
-.answer {min-width: 420px !important}
+.answer {min-width: min(420px, 100%) !important}
 #status {color: #b3261e}
 #gallery .grid-container {grid-template-columns: repeat(4, minmax(0, 1fr)) !important}
-#gallery .thumbnail-item {width: 100% !important; min-width: 0 !important}
+#gallery .thumbnail-item {width: 100% !important; min-width: 0 !important; height: auto !important;
+    aspect-ratio: auto !important; display: flex; flex-direction: column}
+#gallery .thumbnail-item img {aspect-ratio: 1; height: auto}
+#gallery .caption-label {position: static; max-width: none; width: 100%; padding: 1px 4px;
+    border: 0; border-radius: 0; text-align: center}
 """
 # gradio's canvas waits for a tool to be chosen; there is only one that a drawing starts with.
 _TAKE_BRUSH = """() => {
