@@ -25,7 +25,7 @@ def figures(run: Path) -> list[str]:
     found = opteq.evaluate(run, suites=("accuracy",))
     robust = opteq.certify(run, radii=RADII, limit=200).robust
     assert robust is not None
-    shown = ("accuracy", "loss", "steps", "unconverged")
+    shown = ("accuracy", "loss", "solver steps", "not converged")
     names = [(name, value) for name, value in found.lines() if name in shown]
     rows = [f"| {name} | {value} |" for name, value in names]
     for radius, sure, attacked in zip(RADII, robust.certified, robust.attacked, strict=True):

@@ -34,7 +34,11 @@ def test_an_evaluation_prints_its_protocol_and_figures(run):
     found = opteq.evaluate(run, suites=("calibration",), limit=20)
     assert found.figures["images"] == 20
     assert "20 of 32" in str(found)
-    assert "calibration error" in str(found)
+    shown = dict(found.lines())
+    for name, key in (("accuracy", "accuracy"), ("calibration error", "calibration_error")):
+        assert shown[name] == f"{100 * found.figures[key]:.2f}%"
+    assert "negative log-likelihood" in str(found)
+    assert not any("_" in name or "nll" in name for name in shown)
     assert opteq.evaluate(run.path).figures["accuracy"] == run.test["accuracy"]
 
 

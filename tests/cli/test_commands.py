@@ -377,9 +377,14 @@ def test_every_suite_prints_tables_and_writes_pictures(trained, monkeypatch):
     chosen = [word for suite in suites for word in ("--suite", suite)]
     result = run_inside("evaluate", folder, "--limit", 3, *chosen)
     assert result.exit_code == 0, result.output
+    shares = re.findall(
+        r"accuracy, (?:noise|blur|weather|digital corruptions) +(\S+)", result.output
+    )
+    assert len(shares) == 4
+    assert all(share.endswith("%") for share in shares)
     for words in (
         "under corruption, 3 test images",
-        "mean corruption error",
+        "error under corruption",
         "under PGD-4, 3 test images",
         "worst case",
         "unrolled, K = 20",

@@ -10,17 +10,39 @@ from typing import Any
 from opteq.evaluation.calibration import Reliability
 from opteq.exhibits import Picture, Table
 
-_PERCENT = (
-    "accuracy",
-    "top5",
-    "mean_iou",
-    "mean_accuracy",
-    "unconverged",
-    "feedback",
-    "feedback_rescaled",
-    "adaptive_accuracy",
-    "adaptive_decided",
-)
+# Figures as they are shown: what they are called and, where it is not a plain number, the unit.
+_SHOWN = {
+    "accuracy": ("accuracy", "%"),
+    "top5": ("accuracy, five guesses", "%"),
+    "mean_iou": ("mean IoU", "%"),
+    "mean_accuracy": ("accuracy, mean over classes", "%"),
+    "psnr": ("PSNR", " dB"),
+    "ssim": ("SSIM", ""),
+    "noisy_psnr": ("PSNR before", " dB"),
+    "steps": ("solver steps", ""),
+    "residual": ("relative residual", ""),
+    "unconverged": ("not converged", "%"),
+    "feedback": ("feedback", "%"),
+    "feedback_rescaled": ("feedback after rescaling", "%"),
+    "calibration_error": ("calibration error", "%"),
+    "largest_calibration_error": ("largest calibration error", "%"),
+    "brier": ("Brier score, 0 to 2", ""),
+    "nll_or_known_kl": ("negative log-likelihood", ""),
+    "unknown_kl": ("unseen classes: divergence from undecided", ""),
+    "detection_auroc": ("unseen classes told from seen ones (AUROC)", "%"),
+    "mean_corruption_error": ("error under corruption", "%"),
+    "noise_accuracy": ("accuracy, noise", "%"),
+    "blur_accuracy": ("accuracy, blur", "%"),
+    "weather_accuracy": ("accuracy, weather", "%"),
+    "digital_accuracy": ("accuracy, digital corruptions", "%"),
+    "adaptive_accuracy": ("accuracy, adaptive", "%"),
+    "adaptive_steps": ("solver steps, adaptive", ""),
+    "adaptive_decided": ("classes proved, adaptive", "%"),
+    "calibrated_steps": ("solver steps, adaptive and calibrated", ""),
+    "calibrated_changes": ("classes changed by that", ""),
+    "local_rate": ("local rate, largest", ""),
+    "least_feedback": ("feedback, least", "%"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,10 +63,10 @@ class Evaluation:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure, to be printed."""
         found = []
-        for name, value in self.figures.items():
-            percent = name in _PERCENT
-            text = f"{100 * value:.2f}%" if percent else f"{value:.4g}"
-            found.append((name.replace("_", " "), f"{value:,}" if name == "images" else text))
+        for key, value in self.figures.items():
+            name, unit = _SHOWN.get(key, (key.replace("_", " "), ""))
+            text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}{unit}"
+            found.append((name, f"{100 * value:.2f}%" if unit == "%" else text))
         found += [(f"  {cause.replace('_', ' ')}", str(n)) for cause, n in self.failures.items()]
         return found
 
