@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 
 import numpy as np
 import pytest
@@ -387,6 +388,7 @@ def test_pictures_are_drawn(tmp_path):
 def test_lines_on_top_of_each_other_are_all_seen():
     line, other = Series([0, 1, 2], [90, 50, 10]), Series([0, 1, 2], [90, 80, 70])
     picture = Curves("", "x", "y", {"a": line, "b": other, "c": line, "d": line})
+    assert draw(Curves("", "x", "y", {"a": Series([], []), "b": Series([1], [math.nan])}))
     a_, b_, c_, d_ = (one.get_linewidth() for one in draw(picture).axes[0].lines)
     assert a_ > c_ > d_ == b_
 

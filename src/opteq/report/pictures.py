@@ -87,8 +87,8 @@ def _hidden(picture: Curves) -> dict[str, int]:
         name: np.log10(np.maximum(line.y, 1e-300)) if picture.log_y else np.asarray(line.y)
         for name, line in picture.series.items()
     }
-    every = np.concatenate([np.ravel(values) for values in heights.values()] or [np.zeros(1)])
-    near = 0.005 * float(np.nanmax(every) - np.nanmin(every))
+    every = [value for values in heights.values() for value in values if np.isfinite(value)]
+    near = 0.005 * (max(every, default=0.0) - min(every, default=0.0))
     for (name, line), (later, other) in itertools.combinations(picture.series.items(), 2):
         if len(line.x) and list(line.x) == list(other.x):
             apart = np.abs(heights[name] - heights[later])

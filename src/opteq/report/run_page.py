@@ -14,7 +14,7 @@ from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.scores import score_words, tested
+from opteq.training.scores import part_tested, score_words
 from opteq.training.tally import Tally
 
 
@@ -64,7 +64,7 @@ def write_report(run: RunFolder, data: Data) -> None:
         run.report,
         title=recipe.name,
         summary=recipe.summary or entry(recipe.model.name).summary,
-        tested=tested(figures),
+        tested=part_tested(figures),
         headline=_headline(recipe, figures, records, model.count_parameters()),
         learning=svg(learning_curves(records)),
         solver=None if solver is None else svg(solver),
@@ -89,7 +89,7 @@ def write_report(run: RunFolder, data: Data) -> None:
 def _headline(
     recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
 ) -> list[tuple[str, str]]:
-    part = f", {tested(figures)} images" if tested(figures) else ""
+    part = f", {part_tested(figures)} images" if part_tested(figures) else ""
     headline = [(f"test {name}{part}", value) for name, value in score_words(figures)]
     if "noisy_psnr" in figures:
         headline.append(("before", f"{figures['noisy_psnr']:.2f} dB"))

@@ -18,7 +18,7 @@ from opteq.training.folder import RunFolder
 from opteq.training.progress import Progress
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import whole_recipe
-from opteq.training.scores import score_title, shown_score, tested
+from opteq.training.scores import part_tested, score_title, shown_score
 from opteq.training.session import Report, train
 
 
@@ -81,7 +81,7 @@ class Comparison:
         recipe, tests = self.contenders[0].recipe, self.contenders[0].tests
         data, found = recipe.data, environment()
         limit = f"{data.limit_train:,} training images" if data.limit_train else "all images"
-        part = tested(tests[0]) or f"{tests[0]['images']:,}"
+        part = part_tested(tests[0]) or f"{tests[0]['images']:,}"
         return (
             f"{data.name}, {limit}, {part} test images, "
             f"{recipe.train.epochs} epochs, {len(tests)} seeds; threads: {found['threads']}; "

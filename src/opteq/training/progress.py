@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from opteq.training.scores import tested
+from opteq.training.scores import part_tested
 
 
 class Progress:
@@ -97,7 +97,7 @@ def epoch_line(record: dict[str, Any], epochs: int) -> str:
     """The line that reports a finished epoch."""
     parts = [f"epoch {record['epoch']:>3}/{epochs}", f"train {short(record['train'])}"]
     if "test" in record:
-        part = tested(record["test"])
+        part = part_tested(record["test"])
         parts.append(f"test{f' ({part})' * bool(part)} {short(record['test'])}")
     parts.append(f"{record['images_per_second']:,.0f} images/s")
     return " | ".join(parts)

@@ -38,10 +38,10 @@ def shown_score(figures: Mapping[str, Any]) -> float:
     return _SCORES[key][2] * figures[key]
 
 
-def tested(figures: Mapping[str, Any]) -> str:
+def part_tested(figures: Mapping[str, Any]) -> str:
     """Of how many test images figures are, where that is not all of them; otherwise empty.
 
-    >>> tested({"images": 4, "of_images": 68}), tested({"images": 68})
+    >>> part_tested({"images": 4, "of_images": 68}), part_tested({"images": 68})
     ('4 of 68', '')
     """
     if "of_images" not in figures:

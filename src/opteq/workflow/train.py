@@ -23,7 +23,7 @@ from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress, new_console, progress_for
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe
-from opteq.training.scores import score_words, tested
+from opteq.training.scores import part_tested, score_words
 from opteq.training.session import Machines
 from opteq.training.session import train as run_training
 
@@ -61,8 +61,8 @@ class Run:
         """The last test in one line."""
         test = self.test
         words = [f"test {name} {value}" for name, value in score_words(test)]
-        if tested(test):
-            words[-1] += f" on {tested(test)} images"
+        if part_tested(test):
+            words[-1] += f" on {part_tested(test)} images"
         words.append(f"loss {test['loss']:.4{'g' if 'psnr' in test else 'f'}}")
         if "steps" in test:
             words.append(f"{test['steps']:.1f} solver steps")
