@@ -13,8 +13,20 @@ from torch import nn
 
 import opteq
 from opteq.data import memory_data
-from opteq.errors import DataError, OpteqError, OptionError, RecipeError, UnknownOptionError
+from opteq.errors import (
+    DataError,
+    LawError,
+    OpteqError,
+    OptionError,
+    RecipeError,
+    UnknownOptionError,
+)
+from opteq.kernels import Gaussian
 from opteq.layer import equilibria
+from opteq.models.own import check_terms
+from opteq.operators import LinearOperator
+from opteq.penalties import NonNegative
+from opteq.problem import Problem
 from opteq.training.recipe_files import load_recipe
 
 OWN = """
@@ -215,6 +227,46 @@ def test_data_from_a_file(tmp_path, monkeypatch):
     run = opteq.train("geq_digits", data=data, quiet=True, train={"steps": 2, "batch_size": 10})
     assert len(run.model.class_names) == 3
     assert opteq.evaluate(run).figures["images"] == 10
+
+
+class Scaled(LinearOperator):
+    """Half of the state, as long as nothing is changed."""
+
+    back, length = 0.5, 0.5
+
+    def forward(self, z):
+        return z / 2
+
+    def adjoint(self, r):
+        return self.back * r
+
+    def norm(self):
+        return self.length
+
+    def codomain_shape(self, shape):
+        return shape
+
+    def domain_shape(self, shape):
+        return shape
+
+
+@pytest.mark.parametrize("width", [16, 1200])
+def test_operators_that_break_their_law_are_refused(width):
+    def build(classes):
+        similarity = Gaussian(Scaled(), gamma=0.5)
+        layer = opteq.Equilibrium(Problem(NonNegative(), similarity))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), layer, nn.Linear(width, classes))
+
+    x = torch.rand(1, 1, 8, 8)
+    check_terms(build(10), x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scaled, "back", 0.4)
+        with pytest.raises(LawError, match="<Wz, r> and <z, W'r> differ"):
+            check_terms(build(10), x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scaled, "length", 0.3)
+        with pytest.raises(LawError, match="below the true norm"):
+            check_terms(build(10), x)
 
 
 BROKEN = {

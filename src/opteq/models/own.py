@@ -4,6 +4,9 @@ their laws."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +20,9 @@ from opteq.models.bodies import Single
 from opteq.models.heads import PooledHead
 from opteq.models.network import Classifier, Network, Output, bounded_classifier
 from opteq.models.stems import Stem
+from opteq.operators import LinearOperator
 from opteq.problem import Problem
-from opteq.problem.law_checks import check_penalty, check_similarity
+from opteq.problem.law_checks import check_adjoint, check_norm, check_penalty, check_similarity
 
 # Penalties are tried at this many numbers, similarities on this many samples.
 _POINTS, _SAMPLES = 201, 2
@@ -101,14 +105,18 @@ def require_logits(logits: Any, classes: int, name: str) -> None:
 
 
 def check_terms(model: nn.Module, x: Tensor) -> None:
-    """Check the penalties and similarities that a user has defined, in double precision, where the
-    model meets them: `LawError` says which law is broken, and by how much."""
+    """Check the operators, penalties and similarities that a user has defined, in double precision,
+    where the model meets them: `LawError` says which law is broken, and by how much."""
     layers = [layer for layer in equilibria(model) if _has_own(layer.problem)]
-    if not layers:
+    if not layers and not _own_operators(model):
         return
     twin = copy.deepcopy(model).double().eval()
-    with torch.no_grad(), keep_solves(twin) as solves:
+    with torch.no_grad(), keep_solves(twin) as solves, _seen_by(_own_operators(twin)) as seen:
         twin(x.double().expand(_SAMPLES, *x.shape[1:]))
+    for operator, z in seen.items():
+        z = torch.randn_like(z)
+        check_adjoint(operator, z, tol=_TOLERANCE)
+        check_norm(operator, z)
     line = torch.linspace(-6, 6, _POINTS, dtype=torch.float64, device=x.device)
     for one in {solved.layer: solved for solved in solves}.values():
         problem = one.layer.problem
@@ -120,6 +128,27 @@ def check_terms(model: nn.Module, x: Tensor) -> None:
             assert isinstance(one.solution.state, Tensor)
             z = torch.randn_like(one.solution.state)
             check_similarity(problem.similarity, z, one.injection, tol=_TOLERANCE)
+
+
+def _own_operators(model: nn.Module) -> list[LinearOperator]:
+    return [m for m in model.modules() if isinstance(m, LinearOperator) and _is_own(m)]
+
+
+@contextmanager
+def _seen_by(operators: Sequence[LinearOperator]) -> Iterator[dict[LinearOperator, Tensor]]:
+    """What each operator is given first, inside the block."""
+    seen: dict[LinearOperator, Tensor] = {}
+
+    def keep(operator: LinearOperator, _: nn.Module, given: tuple[Tensor, ...]) -> None:
+        for z in given:
+            seen.setdefault(operator, z)
+
+    hooks = [one.register_forward_pre_hook(partial(keep, one)) for one in operators]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _has_own(problem: Problem | None) -> bool:

@@ -50,8 +50,8 @@ def _scores(found: Comparison) -> Dots:
 
 
 def _learning(found: Comparison) -> list[Curves]:
-    """The score over epochs and over training time, means over seeds; nothing where runs were
-    tested once."""
+    """The score over epochs and over training time, means over seeds, with an epoch taking as long
+    as that of the fastest seed; nothing where runs were tested once."""
     epochs, seconds = {}, {}
     for one in found.contenders:
         tested = [[i for i, r in enumerate(records) if "test" in r] for records in one.records]
@@ -63,13 +63,11 @@ def _learning(found: Comparison) -> list[Curves]:
         spread = None
         if len(scores) > 1:
             spread = [statistics.stdev(at) for at in zip(*scores, strict=True)]
-        times = [
-            list(itertools.accumulate(record["seconds"] for record in records))
-            for records in one.records
-        ]
+        fastest = (min(r["seconds"] for r in at) for at in zip(*one.records, strict=False))
+        times = list(itertools.accumulate(fastest))
         name = one.recipe.name
         epochs[name] = Series([one.records[0][i]["epoch"] for i in common], mean, spread)
-        seconds[name] = Series([statistics.mean(t[i] for t in times) for i in common], mean, spread)
+        seconds[name] = Series([times[i] for i in common], mean, spread)
     if not epochs:
         return []
     score = f"test {found.score_name}"
