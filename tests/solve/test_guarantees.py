@@ -11,7 +11,7 @@ from narrow import tensor
 from opteq.errors import IllPosedError, OptionError, ShapeError
 from opteq.kernels import Gaussian, Linear, Sigmoid
 from opteq.operators import Conv2d, Dense
-from opteq.penalties import LeakyReLU, NonNegative, Shrinkage
+from opteq.penalties import Free, LeakyReLU, NonNegative, Shrinkage
 from opteq.problem import Problem
 from opteq.solve import Anderson, ForwardBackward, Picard, Status, solve
 
@@ -147,3 +147,14 @@ def test_warning_points_at_the_line_of_the_user():
 def test_maps_that_change_their_argument_are_refused_in_inference_mode_too():
     with torch.inference_mode(), pytest.raises(OptionError, match="in place"):
         solve(lambda z: z.mul_(0.5).add_(1), torch.ones(3, 2))
+
+
+@pytest.mark.filterwarnings("ignore::opteq.errors.NotConvergedWarning")
+@pytest.mark.parametrize("solver", [Anderson(), ForwardBackward(max_steps=20_000), "auto"])
+def test_growth_is_not_taken_for_convergence(solver):
+    """T(z) = z + u has no fixed point, but the gap becomes a small part of z."""
+    problem = Problem(Free(), Linear(Dense.from_weight(torch.eye(3))))
+    layer = opteq.Equilibrium(problem, solver=solver, allow_uncertified=True)
+    solution = layer.solve(torch.rand(20, 3) + 0.1)
+    assert not bool(solution.converged.any())
+    assert Status.DIVERGED in solution.status

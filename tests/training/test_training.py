@@ -317,6 +317,7 @@ def _load_together(fabric, folders, queue):
         except DataError as error:
             found.append(str(error))
     queue.put(found)
+    torch.distributed.destroy_process_group()
 
 
 def test_folders_are_listed_by_one_process_for_all(tmp_path):

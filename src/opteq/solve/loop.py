@@ -252,9 +252,14 @@ def _assemble(
         codes = progress.codes(taken, layout.precision)
     else:
         codes = torch.full_like(progress.steps, code(Status.NOT_RUN))
+    converged = progress.converged
+    if taken > 1:
+        grew = progress.only_grew(layout.precision)
+        converged = converged & ~grew
+        codes = torch.where(grew, code(Status.DIVERGED), codes)
     return Solution(
         state=layout.unpack(progress.best),
-        converged=progress.converged,
+        converged=converged,
         steps=progress.steps,
         residual=progress.residual,
         codes=codes,

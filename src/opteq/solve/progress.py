@@ -54,11 +54,14 @@ _CHANGING = (
     "residual",
     "best_step",
     "first_gap",
+    "first_residual",
     "last_gap",
     "steps",
     "converged",
     "broken",
 )
+# A state that has grown this many times, while its gap has not shrunk, has run away.
+_GROWN = 100
 
 
 def _within(size: Tensor, residual: Tensor, solver: Solver) -> Tensor:
@@ -76,6 +79,7 @@ class SampleProgress:
     residual: Tensor
     best_step: Tensor
     first_gap: Tensor
+    first_residual: Tensor
     last_gap: Tensor
     steps: Tensor
     converged: Tensor
@@ -98,6 +102,7 @@ class SampleProgress:
             residual=unknown,
             best_step=zero,
             first_gap=unknown,
+            first_residual=unknown,
             last_gap=unknown,
             steps=zero,
             converged=no,
@@ -162,7 +167,8 @@ class SampleProgress:
         if stop and self.finished == 0 and ends is not None and self._all_improve(residual):
             # The usual case, in which no copy is made.
             self.best, self.residual = z, residual
-            self.first_gap = size if step == 1 else self.first_gap
+            if step == 1:
+                self.first_gap, self.first_residual = size, residual
             self.best_step = self.steps = torch.full_like(self.steps, int(step))
             self.last_gap = size
             if ends[0] > solver.tol and not solver.atol:
@@ -184,6 +190,7 @@ class SampleProgress:
         self.residual = torch.where(better, residual, self.residual)
         self.best_step = torch.where(better, step, self.best_step)
         self.first_gap = torch.where(self.steps == 0, size, self.first_gap)
+        self.first_residual = torch.where(self.steps == 0, residual, self.first_residual)
         self.last_gap = torch.where(working, size, self.last_gap)
         self.steps = torch.where(working, step, self.steps)
         self.converged = self.converged | (working & finite & within)
@@ -194,6 +201,15 @@ class SampleProgress:
     def _all_improve(self, residual: Tensor) -> bool:
         """Whether all samples are closer than ever before."""
         return bool((residual < self.residual).all())
+
+    def only_grew(self, eps: float) -> Tensor:
+        """Which samples seem to have converged because they grew: where T has no fixed point its
+        gap stays, and is a small part of a state that is large enough, or lost in its rounding
+        error `eps`."""
+        reach = self.best.abs().amax(1)
+        gap = torch.maximum(self.last_gap, eps * reach)
+        grown = reach * self.first_residual > _GROWN * self.first_gap
+        return self.converged & (gap >= self.first_gap / 2) & grown
 
     def codes(self, taken: int, eps: float) -> Tensor:
         """The status of each sample after `taken` steps of a map with rounding error `eps`."""
