@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -517,6 +518,27 @@ def test_resumed_over_an_unreadable_batch_is_bitwise_the_same(tmp_path, stop_aft
     monkeypatch.undo()
     train(parts.recipe, parts.path, resume=True)
     assert equal_states(whole, parts)
+
+
+def test_files_that_cannot_be_decoded_are_left_out_wherever_they_sort(tmp_path):
+    data = photographs(tmp_path / "data", broken=[0])
+    (data / "val" / "cat" / "00.png").write_text("no image")
+    changes: dict[str, Any] = {
+        "data": {"name": "folder", "path": str(data), "image_size": 8},
+        "train": {"steps": 1, "batch_size": 8},
+    }
+    with pytest.raises(DataError, match=r"cat/00\.png is not an image"):
+        opteq.train("geq_digits", run_dir=tmp_path / "run", quiet=True, **changes)
+    assert not (tmp_path / "run").exists()
+    changes["data"]["undecodable"] = "skip"
+    found = opteq.train("geq_digits", run_dir=tmp_path / "run", quiet=True, **changes)
+    assert found.folder.report.is_file()
+    robust = opteq.certify(found, radii=(0.1,), steps=1, limit=8).robust
+    assert known(robust).images == 7
+    for path in data.rglob("*.png"):
+        path.write_text("no image")
+    with pytest.raises(DataError, match=r"None of 40 images can be used\. The first: .*00\.png"):
+        opteq.train("geq_digits", run_dir=tmp_path / "none", quiet=True, **changes)
 
 
 def test_ema_added_before_a_resume_is_refused(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from opteq.data.dataset import ImageSet, MemoryImages
+from opteq.data.dataset import ImageSet, MemoryImages, decodable
 from opteq.errors import DataError
 
 Batch = tuple[Tensor, Tensor]
@@ -126,15 +126,7 @@ def pixel_statistics(images: ImageSet, most: int = 512) -> tuple[Tensor, Tensor]
         pixels = images.images
     else:
         chosen = torch.linspace(0, len(images) - 1, min(most, len(images))).long().unique()
-        readable = []
-        for index in chosen.tolist():
-            try:
-                readable.append(images.read(index)[0])
-            except DataError:
-                continue
-        if not readable:
-            raise DataError("None of the training images can be decoded.", "Check the files.")
-        pixels = torch.stack(readable)
+        pixels = torch.stack([image for image, _ in decodable(images.subset(chosen))])
     channels = pixels.shape[1]
     # Counts of each byte are exact and need no copy of the images as floats.
     values = torch.arange(256, dtype=torch.float64) / 255

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from opteq.data.dataset import Data, ImageSet, MemoryImages
+from opteq.data.dataset import Data, ImageSet, MemoryImages, decodable
 from opteq.errors import DataError, DataWarning, OptionError
 
 
@@ -103,9 +103,9 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
 
 
 def sample(images: ImageSet, count: int | None) -> tuple[Tensor, Tensor]:
-    """`limited`, as one tensor of images and one of labels."""
-    chosen = limited(images, count)
-    pairs = [chosen.read(i) for i in range(len(chosen))]
+    """`limited`, as one tensor of images and one of labels; files that cannot be decoded are left
+    out."""
+    pairs = list(decodable(limited(images, count)))
     return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
 
 
