@@ -23,6 +23,7 @@ from opteq.cli.console import progress_in_words
 from opteq.models.registry import builder, list_models
 from opteq.papers.catalogue import TITLES
 from opteq.training.recipe_files import load_recipe
+from opteq.workflow.explore import gather
 
 # A few images cannot show ten classes.
 pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
@@ -183,7 +184,7 @@ BAD = {
         ["train", "geq_cifar10_5m", "--set", "data.download=false"],
         "cifar-10-binary.tar.gz",
     ),
-    "no run": (["evaluate", "nowhere"], "not the folder of a run"),
+    "no run": (["evaluate", "nowhere"], "There is no run nowhere"),
     "unknown suite": (["evaluate", "nowhere", "--suite", "acuracy"], "'accuracy'"),
     "unknown experiment": (["reproduce", "geq-t11"], "'geq-t1'"),
     "no experiment": (["reproduce"], "--list"),
@@ -459,6 +460,69 @@ def test_names_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
     shown = "".join(result.output.split())
     assert "".join(str(run).split()) in shown
     assert "[red]d" in shown
+
+
+FOLDER = (*SMALL, "--set", "data.name=folder", "--set", "data.image_size=8")
+
+
+def in_classes(home):
+    """Eight images, in two folders."""
+    for label in ("cat", "dog"):
+        (home / label).mkdir(parents=True)
+        for i in range(4):
+            Image.effect_noise((8, 8), 30 * (i + 1)).convert("RGB").save(home / label / f"{i}.png")
+    return home
+
+
+def test_photographs_of_ones_own_are_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPTEQ_DATA", raising=False)
+    code, _, complaint = typed(monkeypatch, capsys, "train", "photos")
+    assert code == 2
+    assert "--path my_photos" in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_images_have_moved_asks_where_they_are(tmp_path, monkeypatch, capsys):
+    run, home = tmp_path / "run", in_classes(tmp_path / "mine")
+    assert run_inside("train", "--run-dir", run, "--path", home, *FOLDER).exit_code == 0
+    now = home.rename(tmp_path / "moved")
+    commands = (
+        ("evaluate", run, "--json"),
+        ("certify", run, "--limit", 2, "--steps", 1, "--radius", 0.1),
+        ("report", run),
+        ("export", run, "--format", "torch-export", "--steps", 1),
+        ("train", "--resume", "--run-dir", run, "--epochs", 2, "--quiet"),
+    )
+    for command in commands:
+        code, _, complaint = typed(monkeypatch, capsys, *command)
+        assert code == 2
+        assert f"There is no folder {home}. If it has moved" in complaint
+        assert "--path DIR" in complaint
+        code, _, complaint = typed(monkeypatch, capsys, *command, "--path", now)
+        assert code in (0, None), complaint
+    assert not len(gather([run], path=home).images)
+    # A run that was resumed elsewhere looks there from then on.
+    assert len(gather([run]).images) == 2
+    assert run_inside("evaluate", run).exit_code == 0
+
+
+def test_a_run_remembers_its_data_folder_and_keeps_it_to_itself(tmp_path):
+    home = in_classes(tmp_path / "mine")
+    arguments = ("train", "--run-dir", "run", "--data-dir", "mine", "--quiet", *FOLDER)
+    code, _, complaint = opteq(*arguments, cwd=tmp_path)
+    assert code == 0, complaint
+    run = tmp_path / "run"
+    assert run_inside("evaluate", run).exit_code == 0
+    for name in ("report.html", "recipe.yaml"):
+        assert str(home) not in (run / name).read_text()
+    for name in ("best.safetensors", "last.safetensors"):
+        assert str(home).encode() not in (run / name).read_bytes()
+    now = home.rename(tmp_path / "moved")
+    assert run_inside("evaluate", run).exit_code == 1
+    resume = ("train", "--resume", "--run-dir", run, "--epochs", 2, "--data-dir", now, "--quiet")
+    assert run_inside(*resume).exit_code == 0
+    assert run_inside("evaluate", run).exit_code == 0
 
 
 def test_a_run_that_became_nan_is_told_in_one_line(tmp_path, monkeypatch, capsys):

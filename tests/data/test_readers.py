@@ -381,13 +381,13 @@ def test_missing_data_offline_says_what_to_put_where(name, tmp_path, monkeypatch
     import pooch
 
     def offline(*args, **options):
-        raise OSError("Name or service not known")
+        raise OSError("Name not known with url: /x (Caused by NameResolutionError(0))")
 
     monkeypatch.setattr(pooch, "retrieve", offline)
     with pytest.raises(DataError) as caught:
         load_data(name, tmp_path / "nowhere")
     text = str(caught.value)
-    assert "http" in text
+    assert "failed: Name not known. Download http" in text
     assert str(tmp_path / "nowhere") in text
     assert "--data-dir" in text
     with pytest.raises(DataError, match="not on this machine"):

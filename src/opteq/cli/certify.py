@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from opteq.cli.console import new_console, progress_in_words
-from opteq.cli.options import Checkpoint, DataDir, Run
+from opteq.cli.options import Checkpoint, DataDir, MovedImages, Run
 
 
 def certify(
@@ -19,6 +19,7 @@ def certify(
     steps: Annotated[int, typer.Option(help="Gradient steps of an attack.", min=1)] = 20,
     limit: Annotated[int, typer.Option(help="At most this many test images.", min=1)] = 200,
     checkpoint: Checkpoint = "best",
+    path: MovedImages = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -37,6 +38,7 @@ def certify(
             steps=steps,
             limit=limit,
             checkpoint=checkpoint,
+            path=path,
             data_dir=data_dir,
             progress=tell,
         )

@@ -14,6 +14,10 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
+MovedImages = Annotated[
+    Path | None,
+    typer.Option("--path", help="Where the run's own images are now, if they have moved."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a value of the recipe: train.epochs=5. May be repeated."),

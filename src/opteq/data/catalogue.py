@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opteq.addresses import function_at, is_address
-from opteq.data.download import data_folder
+from opteq.data.download import data_folder, is_given
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError, nearest
 
 if TYPE_CHECKING:
@@ -113,6 +113,12 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
             "For your own images: opteq train photos --path DIR. Where data sets are is a matter "
             "of --data-dir.",
         )
+    if settings.path is None and settings.name in _OWN and not is_given(data_dir):
+        raise DataError(
+            f"data.name={settings.name} stands for images of your own, and nothing says where they "
+            "are.",
+            "Give their folder: --path my_photos (path= in Python).",
+        )
     data = found.load(settings, data_folder(Path(data_dir) if data_dir else None))
     _warn_if_incomplete(data, settings, found.complete)
     if settings.split == "five_known":
@@ -126,8 +132,12 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
     )
 
 
+# Images of a user's own.
+_OWN = ("folder", "pairs", "photos")
+
+
 def _has_path(name: str) -> bool:
-    return name in ("folder", "pairs", "bsd", "photos", GIVEN) or name in _REGISTERED
+    return name in (*_OWN, "bsd", GIVEN) or name in _REGISTERED
 
 
 def _warn_if_incomplete(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode, decode_labels
 from opteq.data.download import Archive, find_or_fetch
-from opteq.data.listing import SUFFIXES, Paths, images_below
+from opteq.data.listing import SUFFIXES, Paths, images_below, require_folder
 from opteq.errors import DataError
 
 _IMAGENETTE = Archive(
@@ -47,10 +47,7 @@ def load_image_folder(
     """One folder of images for each class, below `train` and `val` (or `test`). Without these two,
     class folders lie in the folder itself, and a fraction `test` of each class, drawn with `seed`
     and at least one image, is kept for testing."""
-    if not folder.is_dir():
-        raise DataError(
-            f"There is no folder {folder}.", "If it has moved, give its new place: data.path=DIR."
-        )
+    require_folder(folder)
     train = folder / "train"
     kept = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
     if train.is_dir() != (kept is not None):
@@ -180,6 +177,7 @@ def load_pairs(
     """Folders train/images with train/labels, and val/images with val/labels, label maps named like
     their images. Labels in `void` do not count. Without train and val, images and labels lie in
     the folder itself, and the last fifth of the images is the test set."""
+    require_folder(folder)
     table = torch.arange(256)
     table[list(void)] = VOID
     parts = [folder / "train", folder / "val"]

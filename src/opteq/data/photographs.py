@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data, ImageSet, MemoryImages, decode
-from opteq.data.listing import Paths, images_below
+from opteq.data.listing import Paths, images_below, require_folder
 from opteq.errors import DataError
 
 
@@ -75,6 +75,7 @@ def _landscape(image: Tensor) -> Tensor:
 
 def load_photographs(folder: Path, size: tuple[int, int]) -> Data:
     """Any folder of photographs: every tenth, in the order of their names, is for tests."""
+    require_folder(folder)
     paths = images_below(folder)
     if len(paths) < 2:
         raise DataError(f"{folder} has {len(paths)} images.", "There must be at least two.")

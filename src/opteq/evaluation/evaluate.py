@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
-from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, ImageSet
 from opteq.data.settings import MeasureSettings
 from opteq.data.splits import limited
@@ -45,14 +44,14 @@ def load_run(
     *,
     checkpoint: str = "best",
     data_dir: Path | None = None,
+    images: Path | None = None,
     data: Data | None = None,
     limit: int | None = None,
 ) -> tuple[Network, Data, Any]:
     """The model of a run, its data unless other `data` is given, and batches of the test images or
-    a sample of them."""
-    recipe = RunFolder(path).recipe
+    a sample of them; `images` is where a user's own have moved to."""
     model = load(path, checkpoint)  # type: ignore[arg-type]
-    data = load_data(recipe.data, data_dir) if data is None else data
+    data = RunFolder(path).data(data_dir, images) if data is None else data
     require_same_classes(model, data, path)
     return model, data, _test_batches(model, data, limit)
 
@@ -62,6 +61,7 @@ def evaluate_run(
     *,
     checkpoint: str = "best",
     data_dir: Path | None = None,
+    images: Path | None = None,
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
@@ -74,7 +74,7 @@ def evaluate_run(
     recipe."""
     require_suites(suites)
     model, data, _ = load_run(
-        path, checkpoint=checkpoint, data_dir=data_dir, data=data, limit=limit
+        path, checkpoint=checkpoint, data_dir=data_dir, images=images, data=data, limit=limit
     )
     recipe = RunFolder(path).recipe
     return evaluate_model(

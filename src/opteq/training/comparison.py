@@ -205,6 +205,7 @@ def run_comparison(
                 run.path,
                 resume=exists,
                 force=run.path.exists() and not exists,
+                data_dir=data_dir,
                 data=loaded[recipe.data],
                 progress=progress(),
                 report=report,

@@ -98,27 +98,30 @@ def certify(
     limit: int = 200,
     checkpoint: str = "best",
     data_dir: str | Path | None = None,
+    path: str | Path | None = None,
     data: Data | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
     """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
-    within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps."""
+    within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps. `path`
+    is where the images of the run have moved to."""
     require_radii(radii)
-    path = run.path if isinstance(run, Run) else Path(run)
+    home = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         model, data, batches = load_run(
-            path,
+            home,
             checkpoint=checkpoint,
             data_dir=None if data_dir is None else Path(data_dir),
+            images=None if path is None else Path(path),
             data=data,
             limit=limit,
         )
-        require_finite(model, path)
+        require_finite(model, home)
         if isinstance(model, Restorer):
-            title = f"{path}: images from measurements, noise 25 of 255"
-            return Certification(certificate(model.at(25 * LEVEL)), None, None, title, path)
-        make_folder(robust_folder(path))  # before the work, not after it
+            title = f"{home}: images from measurements, noise 25 of 255"
+            return Certification(certificate(model.at(25 * LEVEL)), None, None, title, home)
+        make_folder(robust_folder(home))  # before the work, not after it
         proved, propositions = certificate(model), None
         if isinstance(model, Classifier):
             few = min(limit, _FEW)
@@ -134,6 +137,6 @@ def certify(
             steps=steps,
             progress=lambda n: progress(f"attacked {n} of {limit} images"),
         )
-    title = f"{path}, {data.name}, {robust.images} test images, attacks of {steps} steps"
-    folder = write_robust(robust, path, title)
+    title = f"{home}, {data.name}, {robust.images} test images, attacks of {steps} steps"
+    folder = write_robust(robust, home, title)
     return Certification(proved, propositions, robust, title, folder)

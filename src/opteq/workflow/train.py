@@ -17,7 +17,7 @@ from opteq.models.registry import register_model
 from opteq.options import positive, whole
 from opteq.report.run_page import write_report
 from opteq.training.budget import fitted
-from opteq.training.folder import RunFolder, latest_run, refuse_taken
+from opteq.training.folder import RunFolder, latest_run, moved, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress, new_console, progress_for
@@ -84,6 +84,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
+    path: str | Path | None = None,
     data_dir: str | Path | None = None,
     data: Data | Mapping[str, Any] | str | None = None,
     model: Callable[..., Any] | Mapping[str, Any] | str | None = None,
@@ -104,8 +105,9 @@ def train(
     such group, the name of data, or images of your own (`opteq.data.memory_data`). `model` is one
     such group, the name of a model, "my_file.py:build", or a function that builds one: see
     `opteq.register_model`. Without `run_dir` the folder is runs/RECIPE, numbered if taken.
-    `resume` continues the run in `run_dir`, or the newest run of the recipe; with more `epochs`
-    than it was to have, a finished one too. `minutes` in place of epochs takes as many as fit.
+    `path` is where your own images are. `resume` continues the run in `run_dir`, or the newest run
+    of the recipe; with more `epochs` than it was to have, a finished one too, and with `path` if
+    its images have moved. `minutes` in place of epochs takes as many as fit.
     `init_from` starts with the weights of another run. A line is printed for each epoch (on a
     terminal, a bar) unless `quiet`.
     """
@@ -129,6 +131,12 @@ def train(
         # What a recipe says about files has no meaning for them.
         held = load_recipe(recipe or "geq_digits", changes=changes).data.validation
         changes["data"] = DataSettings(name=GIVEN, validation=held).model_dump()
+    if path is not None and not resume:
+        if data is not None:
+            raise OptionError(
+                "Images that are given are not read from a path.", "Leave one of the two out."
+            )
+        changes["data"] = {**changes.get("data", {}), "path": str(path)}
     if resume and force:
         raise OptionError("resume and force contradict each other.", "Give one of them.")
     if force and run_dir is None:
@@ -146,6 +154,7 @@ def train(
             )
         if epochs is not None:
             settings = _longer(RunFolder(folder), epochs)
+        settings = moved(settings, None if path is None else Path(path))
     else:
         settings = load_recipe(name, changes=changes)
         folder = RUNS / settings.name if run_dir is None else Path(run_dir)
