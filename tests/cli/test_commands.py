@@ -649,9 +649,21 @@ def test_findings_can_be_read_by_programs(trained, tmp_path):
     table = run_inside("predict", trained[0], tmp_path, "--csv").stdout.splitlines()
     assert table[0].startswith("file,class,probability,entropy,margin,converged")
     assert len(table) == 2
+
+
+def test_explanations_are_kept_apart_from_the_images(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine").mkdir()
+    image = tmp_path / "mine" / "digit.png"
+    Image.new("L", (8, 8), 200).save(image)
+    monkeypatch.chdir(tmp_path)
     result = run_inside("explain", trained[0], image)
     assert "Taken for" in result.stdout
-    assert (tmp_path / "digit-explained.png").stat().st_size > 10_000
+    assert "picture: explained/digit-explained.png" in result.stdout
+    assert Path("explained/digit-explained.png").stat().st_size > 10_000
+    assert list(image.parent.iterdir()) == [image]
+    code, _, complaint = typed(monkeypatch, capsys, "explain", trained[0], image)
+    assert code == 2
+    assert "exists already. Give another --output, or --force" in complaint
 
 
 def test_progress_is_also_told_in_a_pipe(capsys, monkeypatch):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     Answers = Iterable[tuple[Path, Prediction | Mask | DataError]]
 
+# Below the current folder: beside the images, explanations would be taken for images.
+_EXPLAINED = Path("explained")
+
 
 def predict(
     run: RunOrName,
@@ -32,7 +35,7 @@ def predict(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="The folder for pictures: explanations, masks. (default: explained)"),
+        typer.Option(help=f"The folder for pictures: explanations, masks. (default: {_EXPLAINED})"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write into --output even if it is not empty.")
@@ -51,7 +54,7 @@ def predict(
     if as_json and as_csv:
         raise OptionError("--json and --csv contradict each other.", "Give one of them.")
     paths = find_images(images)
-    folder = output or (Path("explained") if explained else None)
+    folder = output or (_EXPLAINED if explained else None)
     if folder is not None and folder.exists():
         if not folder.is_dir():
             raise OptionError(f"{folder} is a file.", "Give a folder as --output.")
@@ -137,7 +140,8 @@ def explain(
     run: RunOrName,
     image: Annotated[Path, typer.Argument(help="An image file.")],
     output: Annotated[
-        Path | None, typer.Option(help="The picture. (default: IMAGE-explained.png)")
+        Path | None,
+        typer.Option(help=f"The picture. (default: {_EXPLAINED}/IMAGE-explained.png)"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the picture.")] = False,
 ) -> None:
@@ -148,7 +152,7 @@ def explain(
     """
     from opteq.workflow.predict import explain as explained
 
-    target = image.with_name(f"{image.stem}-explained.png") if output is None else output
+    target = output or _EXPLAINED / f"{image.stem}-explained.png"
     for line in explained(run, image, output=target, force=force).words():
         typer.echo(line)
     typer.echo(f"picture: {target}")

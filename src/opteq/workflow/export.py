@@ -22,7 +22,7 @@ from opteq.context import keep_solves
 from opteq.data.dataset import Data
 from opteq.data.splits import sample
 from opteq.errors import OpteqError, OptionError, RunError
-from opteq.files import make_folder, write_atomically
+from opteq.files import make_folder, require_free, write_atomically
 from opteq.layer import equilibria
 from opteq.models.fixed import Fixed
 from opteq.models.network import Network
@@ -98,8 +98,7 @@ def export(
             f"{target} does not end in {SUFFIXES[format]}.",
             f"The name of a file for {format} must end like that.",
         )
-    if target.exists() and not force:
-        raise OptionError(f"{target} exists already.", "Give another output, or force.")
+    require_free(target, force=force)
     if format == "onnx":
         _require_onnx()
     model = _exportable(load(home))

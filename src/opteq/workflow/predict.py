@@ -16,6 +16,7 @@ from opteq.errors import DataError, OptionError
 from opteq.evaluation.explain import Explanation
 from opteq.evaluation.explain import explain as explain_image
 from opteq.evaluation.predict import Mask, Prediction, Radius, predict_files, read_for
+from opteq.files import require_free
 from opteq.models.network import Network
 from opteq.report.explanation import write_explanation
 from opteq.report.masks import write_mask
@@ -101,8 +102,7 @@ def explain(
     if path is not None:
         if path.suffix.lower() != ".png":
             raise OptionError(f"{path} does not end in .png.", "Explanations are PNG files.")
-        if path.exists() and not force:
-            raise OptionError(f"{path} exists already.", "Give another output, or force.")
+        require_free(path, force=force)
     radius = _certifier(model)(x[None].to(model.pixel_mean))
     found = explain_image(model, x, radius=None if radius is None else float(radius))
     if path is not None:

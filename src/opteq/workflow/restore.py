@@ -24,7 +24,7 @@ from opteq.evaluation.restoring import (
     restore_images,
 )
 from opteq.evaluation.tiling import Tile, tiles
-from opteq.files import make_folder, write_atomically
+from opteq.files import make_folder, require_free, write_atomically
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
 from opteq.operators import AveragePool, Conv2d, LinearOperator, Mask
@@ -224,9 +224,8 @@ def _most_noise(model: Restorer) -> float:
 
 def _refuse_collisions(paths: list[Path], targets: list[Path], *, force: bool) -> None:
     """Nothing is overwritten: neither what was there, nor one result by another."""
-    taken = [target for target in targets if target.exists() and not force]
-    if taken:
-        raise OptionError(f"{taken[0]} exists already.", "Give another --output, or --force.")
+    for target in targets:
+        require_free(target, force=force)
     twice = next((t for t in targets if targets.count(t) > 1), None)
     if twice is not None:
         raise OptionError(f"Two images would become {twice}.", "Restore them one at a time.")
