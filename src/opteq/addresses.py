@@ -27,6 +27,15 @@ def absolute(address: str, folder: Path | None = None) -> str:
     return f"{found.resolve()}:{function}"
 
 
+def without_folder(name: str) -> str:
+    """The name of a model or data, for people to read: of a user's own, file and function.
+
+    >>> without_folder("/home/me/mine.py:build"), without_folder("geq_digits")
+    ('mine.py:build', 'geq_digits')
+    """
+    return Path(name).name if is_address(name) else name
+
+
 def function_at(address: str) -> Callable[..., Any]:
     """The function at an address. Its file is run once, and again when it has changed."""
     name, _, function = address.rpartition(":")

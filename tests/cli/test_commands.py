@@ -1,9 +1,11 @@
 """The commands, as a user types them."""
 
+import html
 import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,7 +68,7 @@ def typed(monkeypatch, capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
+    folder = tmp_path_factory.mktemp("my runs") / "run"
     code, output, complaint = opteq("train", "geq_digits", "--run-dir", folder, *SMALL)
     assert code == 0, complaint
     return folder, output
@@ -95,6 +97,9 @@ def test_the_report_is_self_contained_and_whole(trained):
     assert outside == []
     for words in ("test accuracy", "Learning", "Inside the model", "Confusion", "How to repeat it"):
         assert words in text
+    assert "<h1>geq_digits</h1>" in text
+    typed = shlex.join(["opteq", "train", "geq_digits", "--run-dir", str(trained[0]), *SMALL])
+    assert typed in html.unescape(text)
     assert text.count("<svg") >= 6
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).lower()
 

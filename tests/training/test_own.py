@@ -87,6 +87,18 @@ def test_a_file_of_ones_own(own, tmp_path):
     assert "weight: 0.3" in (run.path / "recipe.yaml").read_text()
 
 
+def test_a_report_is_headed_by_what_was_trained(own):
+    """Not by what the recipe says about its own model."""
+    recipe = load_recipe("geq_digits", ["model.name=mine.py:build"])
+    page = opteq.train(recipe, quiet=True, **SHORT).folder.report.read_text()
+    assert "<h1>mine.py:build</h1>" in page
+    assert "a model of your own, trained by the recipe geq_digits" in page
+    summary = load_recipe("geq_digits").summary
+    assert summary
+    assert summary not in page
+    assert load_recipe("geq_digits", ["model.name=mine.py:build", "summary=x"]).summary == "x"
+
+
 def test_runs_do_not_change_with_the_defaults_of_a_file(own):
     run = opteq.train(model="mine.py:build", quiet=True, **SHORT)
     before = run.model(torch.ones(1, 1, 8, 8))

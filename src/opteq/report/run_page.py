@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opteq.addresses import without_folder
 from opteq.data.dataset import Data
 from opteq.errors import RunError
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
@@ -14,6 +15,7 @@ from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
+from opteq.training.recipe import Recipe
 from opteq.training.scores import score_words
 from opteq.training.tally import Tally
 
@@ -60,8 +62,7 @@ def write_report(run: RunFolder, data: Data) -> None:
     render(
         "run.html",
         run.report,
-        title=recipe.name,
-        summary=recipe.summary or entry(recipe.model.name).summary,
+        **_heading(recipe),
         headline=_headline(recipe, figures, records, model.count_parameters()),
         learning=svg(learning_curves(records)),
         solver=None if solver is None else svg(solver),
@@ -83,8 +84,17 @@ def write_report(run: RunFolder, data: Data) -> None:
     )
 
 
+def _heading(recipe: Recipe) -> dict[str, str]:
+    """What was trained: the recipe, or the model where that is not the recipe's own."""
+    if recipe.summary:
+        return {"title": recipe.name, "summary": recipe.summary}
+    model = recipe.model.name
+    words = f"{entry(model).summary}, trained by the recipe {recipe.name}"
+    return {"title": without_folder(model), "summary": words}
+
+
 def _headline(
-    recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
+    recipe: Recipe, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
 ) -> list[tuple[str, str]]:
     headline = [(f"test {name}", value) for name, value in score_words(figures)]
     if "noisy_psnr" in figures:

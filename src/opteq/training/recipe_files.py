@@ -37,9 +37,15 @@ def load_recipe(
     else:
         path = _find(source)
         values = {"name": path.stem, **_read_whole(path)}
+    before = copy.deepcopy(values)
     for override in overrides:
         _apply(values, override)
     _merge(values, changes or {})
+    if _another(before.get("model"), values.get("model")):
+        # What a recipe says about itself was about its own model.
+        for key in _OF_ITS_OWN[1:]:
+            if values.get(key) == before.get(key):
+                values.pop(key, None)
     _rename(values)
     _settle(values, None if isinstance(source, Recipe) else path.parent)
     recipe = settings_from(Recipe, values, f"The recipe {path.stem}")

@@ -212,9 +212,7 @@ def _model_changes(
     else:
         settings = {"name": address_of(model) or _registered(model), "options": {}}
     name = str(settings["name"]).rpartition(":")[2]
-    # What the recipe says about itself was about its own model.
-    words = {"name": name, "summary": "", "reference": None, "chosen": ()}
-    return {"model": settings, **{key: changes.get(key, words[key]) for key in words}}
+    return {"model": settings, "name": changes.get("name", name)}
 
 
 def _registered(build: Callable[..., Any]) -> str:
