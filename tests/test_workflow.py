@@ -34,6 +34,9 @@ def test_an_evaluation_prints_its_protocol_and_figures(run):
     found = opteq.evaluate(run, suites=("calibration",), limit=20)
     assert found.figures["images"] == 20
     assert "20 of 32" in str(found)
+    assert f"geq_digits, last epoch of {run.path}, " in found.protocol  # nothing was kept back
+    last = opteq.evaluate(run, limit=20, checkpoint="last").protocol
+    assert f"geq_digits, last checkpoint of {run.path}, " in last
     assert "calibration error" in str(found)
     assert opteq.evaluate(run.path).figures["accuracy"] == run.test["accuracy"]
 

@@ -202,6 +202,7 @@ def test_best_is_chosen_on_images_kept_back(tmp_path):
     facts = load_checkpoint(folder.best)[1]
     assert facts["records"][-1]["epoch"] == scores.index(max(scores)) + 1
     assert records[0]["validation"]["images"] == 32
+    assert f"geq_digits, best checkpoint of {folder.path}" in opteq.evaluate(folder.path).protocol
 
 
 def test_a_trained_model_is_loaded_ready(tmp_path):

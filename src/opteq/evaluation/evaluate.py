@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from opteq.addresses import without_folder
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
 from opteq.data.dataset import Data, ImageSet
 from opteq.data.settings import MeasureSettings
@@ -33,6 +34,7 @@ from opteq.models.seeded import Seeded
 from opteq.training.folder import RunFolder
 from opteq.training.inert import warn_if_inert
 from opteq.training.load import load
+from opteq.training.recipe import Recipe
 from opteq.training.tally import Sums, Tally
 from opteq.training.tasks import tally_for
 
@@ -80,7 +82,7 @@ def evaluate_run(
     return evaluate_model(
         model,
         data,
-        what=f"{recipe.model.name}, {checkpoint} checkpoint of {path}",
+        what=f"{without_folder(recipe.model.name)}, {_weights(recipe, checkpoint)} of {path}",
         split=recipe.data.split,
         seed=recipe.seed,
         folder=path / "evaluate",
@@ -90,6 +92,13 @@ def evaluate_run(
         measure=_measure(recipe.measure, model, noise),
         progress=progress,
     )
+
+
+def _weights(recipe: Recipe, checkpoint: str) -> str:
+    """Which weights these are; the best are the last where no images were kept back to choose."""
+    if checkpoint == "best" and not recipe.data.validation:
+        return "last epoch"
+    return f"{checkpoint} checkpoint"
 
 
 def _measure(own: MeasureSettings, model: Network, noise: float | None) -> MeasureSettings:
