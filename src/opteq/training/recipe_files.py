@@ -15,6 +15,7 @@ import yaml
 
 from opteq.addresses import absolute, is_address
 from opteq.errors import OpteqError, RecipeError, RenamedWarning, nearest
+from opteq.options import is_number, whole
 from opteq.settings import settings_from
 from opteq.training.recipe import Recipe
 from opteq.training.summaries import protocol_paths, recipe_paths
@@ -25,12 +26,16 @@ def load_recipe(
     overrides: Sequence[str] = (),
     *,
     changes: Mapping[str, Any] | None = None,
+    epochs: int | None = None,
 ) -> Recipe:
     """A recipe by name or from a file, with overrides such as "train.epochs=5", or changes such as
-    {"train": {"epochs": 5}}.
+    {"train": {"epochs": 5}}. With `epochs` it is that long, and its warm-up shorter if that would
+    take them all.
 
     >>> load_recipe("geq_digits", changes={"train": {"epochs": 5}}).train.epochs
     5
+    >>> load_recipe("geq_digits", epochs=1).train.schedule.warmup_epochs
+    0.2
     """
     if isinstance(source, Recipe):
         path, values = Path(source.name), source.model_dump(mode="json")
@@ -41,6 +46,8 @@ def load_recipe(
     for override in overrides:
         _apply(values, override)
     _merge(values, changes or {})
+    if epochs is not None:
+        _merge(values, {"train": _lasting(values, whole("epochs", epochs, least=1))})
     if _another(before.get("model"), values.get("model")):
         # What a recipe says about itself was about its own model.
         for key in _OF_ITS_OWN[1:]:
@@ -73,6 +80,16 @@ def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             _merge(values[key], value)
         else:
             values[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _lasting(values: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """So many epochs, of which warm-up takes at most a part."""
+    warmup: Any = values
+    for key in ("train", "schedule", "warmup_epochs"):
+        warmup = warmup.get(key) if isinstance(warmup, dict) else None
+    if not is_number(warmup) or warmup < epochs:
+        return {"epochs": epochs}
+    return {"epochs": epochs, "schedule": {"warmup_epochs": WARMUP * epochs}}
 
 
 def _another(now: object, then: object) -> bool:
@@ -138,6 +155,8 @@ def _parent(path: Path, name: str) -> Path:
     return known[name]
 
 
+WARMUP = 0.2
+"""The part of a training that warms up, where it is too short for the recipe's warm-up."""
 _OF_ITS_OWN = ("name", "summary", "reference", "chosen")
 # Keys that were renamed: (group, old, new).
 _RENAMED = (("train", "optimiser", "optimizer"),)

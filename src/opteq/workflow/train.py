@@ -120,8 +120,6 @@ def train(
     if init_from is not None:
         source = init_from.path if isinstance(init_from, Run) else Path(init_from)
         changes["train"] = {**changes.get("train", {}), "init_from": str(source)}
-    if epochs is not None and not resume:
-        changes["train"] = {**changes.get("train", {}), "epochs": epochs}
     if model is not None:
         changes |= _model_changes(model, changes)
     if isinstance(data, (Mapping, str)):
@@ -129,8 +127,8 @@ def train(
         data = None
     elif data is not None and not resume:
         # What a recipe says about files has no meaning for them.
-        held = load_recipe(recipe or "geq_digits", changes=changes).data.validation
-        changes["data"] = DataSettings(name=GIVEN, validation=held).model_dump()
+        held = load_recipe(recipe or "geq_digits", changes=changes, epochs=epochs).data
+        changes["data"] = DataSettings(name=GIVEN, validation=held.validation).model_dump()
     if path is not None and not resume:
         if data is not None:
             raise OptionError(
@@ -156,7 +154,7 @@ def train(
             settings = _longer(RunFolder(folder), epochs)
         settings = moved(settings, None if path is None else Path(path))
     else:
-        settings = load_recipe(name, changes=changes)
+        settings = load_recipe(name, changes=changes, epochs=epochs)
         folder = RUNS / settings.name if run_dir is None else Path(run_dir)
         if run_dir is not None:
             # Before data is read and a model built; checked again when the folder is locked.
