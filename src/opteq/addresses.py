@@ -19,6 +19,15 @@ def is_address(name: str) -> bool:
     return ".py:" in name
 
 
+def require_function(name: str) -> None:
+    """Refuse a file in the place of a function that is in it."""
+    if name.endswith(".py"):
+        raise OptionError(
+            f"{name} is a file, and which of its functions is meant is not said.",
+            f"Add :FUNCTION, as in {Path(name).name}:build.",
+        )
+
+
 def absolute(address: str, folder: Path | None = None) -> str:
     """The address with the whole path of its file, which is looked for in `folder` first."""
     path, _, function = address.rpartition(":")

@@ -134,7 +134,9 @@ def test_own_images_are_classified(trained, tmp_path, monkeypatch, capsys):
     code, output, complaint = typed(monkeypatch, capsys, "predict", trained[0], bad, good)
     assert code == 2
     assert "digit.png" in output
+    assert complaint.count(str(bad)) == 1
     assert "not.png is not an image" in complaint
+    assert "undecodable" not in complaint  # advice for those who train
     assert "Traceback" not in complaint
 
 

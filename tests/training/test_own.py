@@ -236,6 +236,7 @@ def test_terms_that_break_their_law_are_refused(own, which):
 MISTAKES = {
     "no file": ("nowhere.py:build", OptionError, "no file"),
     "no function": ("mine.py:biuld", OptionError, "Did you mean 'build'"),
+    "no function named": ("mine.py", RecipeError, "Add :FUNCTION, as in mine.py:build"),
     "no model": ("geq_digit", RecipeError, "Did you mean 'geq_digits'"),
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from opteq.cli.console import about_file
 from opteq.cli.options import RunOrName
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ def _print(answers: Answers, as_json: bool, as_csv: bool) -> bool:
     for path, answer in answers:
         if isinstance(answer, DataError):
             good = False
-            named = answer.problem.startswith(str(path))
-            typer.echo(answer.problem if named else f"{path}: {answer.problem}", err=True)
+            typer.echo(about_file(path, answer), err=True)
             if as_json:
                 typer.echo(json.dumps({"file": str(path), "error": answer.problem}))
             continue

@@ -103,8 +103,11 @@ class _Batches(Dataset):
             try:
                 image, label = self.images.read(index)
             except DataError as error:
-                if self.undecodable == "stop" or error.path is None:
+                if error.path is None:
                     raise
+                if self.undecodable == "stop":
+                    remedy = f"{error.remedy} data.undecodable=skip leaves such files out."
+                    raise DataError(error.problem, remedy, error.path) from None
                 bad.append(str(error.path))
                 continue
             images.append(image)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opteq.addresses import function_at, is_address
+from opteq.addresses import function_at, is_address, require_function
 from opteq.data.download import data_folder, is_given
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError, nearest
 
@@ -43,6 +43,7 @@ def named(name: str) -> Named:
     """What is known about a dataset; `my_file.py:load` is one of your own."""
     if is_address(name):
         return Named("data of your own", "", _own(name, function_at(name)))
+    require_function(name)
     if name not in NAMED:
         raise UnknownOptionError(f"There is no dataset {name!r}.", nearest(name, NAMED))
     return NAMED[name]

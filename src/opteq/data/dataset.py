@@ -202,9 +202,11 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}).", "Check the path.", path=path
             ) from None
+        # Of a file of another kind, Pillow only repeats the name.
+        why = "" if isinstance(error, UnidentifiedImageError) else f" ({_first_line(error)})"
         raise DataError(
-            f"{path} is not an image that can be decoded ({_first_line(error)}).",
-            "Replace or remove it; training goes on without such files with data.undecodable=skip.",
+            f"{path} is not an image that can be decoded{why}.",
+            "Replace or remove it.",
             path=path,
         ) from None
     except Image.DecompressionBombError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from opteq.context import at_most, eval_mode
-from opteq.data.batches import pixel_statistics
+from opteq.data.batches import pixel_statistics, read_batches
 from opteq.data.dataset import Data, Task, decodable
 from opteq.data.settings import AugmentSettings
 from opteq.errors import LawError, OpteqError, RecipeError
@@ -37,7 +37,7 @@ def build_model(recipe: Recipe, data: Data) -> Network:
             "Choose a model and data of the same kind.",
         )
     if recipe.data.undecodable == "stop":
-        data.train.read(0)
+        next(read_batches(data.train, [torch.tensor([0])], device=torch.device("cpu")))
     _refuse_too_large(recipe, data)
     torch.manual_seed(recipe.seed)
     _refuse_what_has_no_use(recipe, data)

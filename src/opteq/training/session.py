@@ -54,8 +54,11 @@ class Machines:
                 precision=recipe.train.precision,
             )
         except (ValueError, RuntimeError) as error:
-            line = " ".join(str(error).split())[:160]
-            raise RunError(f"These devices cannot be used: {line}.", "Check --devices.") from None
+            line = " ".join(str(error).split()).partition(". ")[0].rstrip(".!")
+            raise RunError(
+                f"These devices cannot be used: {line}.",
+                "Check --accelerator and --devices.",
+            ) from None
         fabric.launch()
         return fabric
 

@@ -12,6 +12,8 @@ import torch
 from opteq.data.splits import sample
 from opteq.errors import DataError, OptionError
 from opteq.models.network import Network
+from opteq.models.restorer import Restorer
+from opteq.models.seeded import HOW_MARKED, Seeded
 from opteq.report.explorer_page import Explored, serve
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
@@ -77,19 +79,20 @@ def gather(
 def _loaded(path: Path) -> Network:
     """A classifier."""
     model = load(path)
-    if not model.image_shape or not model.class_names:
-        raise OptionError(
-            f"{path} does not know its classes or the shape of its images.",
-            "Train it with opteq train.",
-        )
+    if isinstance(model, Restorer):
+        raise _refusal(path, "restores images", f"Try it on files: opteq restore {path} IMAGE.")
+    if isinstance(model, Seeded):
+        raise _refusal(path, "needs marked pixels", HOW_MARKED)
     with torch.no_grad():
         logits = model.eval()(model.pixel_mean.new_zeros((1, *model.image_shape)))
     if logits.ndim != 2:
-        raise OptionError(
-            f"{path} does not give a class per image.",
-            "Look at its answers with opteq predict or opteq restore.",
-        )
+        remedy = f"Try it on files: opteq predict {path} IMAGE."
+        raise _refusal(path, "gives a class for each pixel", remedy)
     return model
+
+
+def _refusal(path: Path, what: str, remedy: str) -> OptionError:
+    return OptionError(f"opteq explore is for classifiers of images; {path} {what}.", remedy)
 
 
 def _spelt(model: Network) -> str:
