@@ -31,7 +31,7 @@ def test_a_run_prints_and_loads(run):
 
 
 def test_an_evaluation_prints_its_protocol_and_figures(run):
-    found = opteq.evaluate(run, suites=("calibration",), limit=20)
+    found = opteq.evaluate(run, suites="calibration", limit=20)
     assert found.figures["images"] == 20
     assert "20 of 32" in str(found)
     assert f"geq_digits, last epoch of {run.path}, " in found.protocol  # nothing was kept back
@@ -54,6 +54,8 @@ def test_wrong_wishes_are_refused_before_anything_is_written(run, tmp_path, monk
         opteq.train("geq_digits", train={"epoch": 1})
     with pytest.raises(OptionError, match="contradict"):
         opteq.train(resume=True, force=True)
+    with pytest.raises(OptionError, match="not read from a path"):
+        opteq.train("photos", path="mine", data=opteq.data.load_data("digits"))
     with pytest.raises(OptionError, match="run_dir"):
         opteq.train(force=True)
     with pytest.raises(OptionError, match="its own recipe"):

@@ -22,7 +22,7 @@ from opteq.workflow.train import Run
 def evaluate(
     run_or_model: str | Path | Run | Network,
     *,
-    suites: Sequence[str] = ("accuracy",),
+    suites: Sequence[str] | str = ("accuracy",),
     data: Data | str | None = None,
     checkpoint: str = "best",
     data_dir: str | Path | None = None,
@@ -39,6 +39,7 @@ def evaluate(
     images. Pictures of a run are written to RUN/evaluate; those of a model are in the result.
     """
     folder = None if data_dir is None else Path(data_dir)
+    suites = (suites,) if isinstance(suites, str) else suites
     if isinstance(run_or_model, Network):
         return _of_model(run_or_model, _images(data, folder), suites, limit, adaptive, progress)
     run = run_or_model.path if isinstance(run_or_model, Run) else Path(run_or_model)
