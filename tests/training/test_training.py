@@ -522,22 +522,29 @@ def test_resumed_over_an_unreadable_batch_is_bitwise_the_same(tmp_path, stop_aft
     assert equal_states(whole, parts)
 
 
-def test_files_that_cannot_be_decoded_are_left_out_wherever_they_sort(tmp_path):
+def test_files_that_cannot_be_decoded_are_left_out_wherever_they_sort(tmp_path, capsys):
     data = photographs(tmp_path / "data", broken=[0])
     (data / "val" / "cat" / "00.png").write_text("no image")
     changes: dict[str, Any] = {
         "data": {"name": "folder", "path": str(data), "image_size": 8},
-        "train": {"steps": 1, "batch_size": 8},
+        "train": {"epochs": 1, "batch_size": 8, "schedule": {"warmup_epochs": 0}},
     }
     with pytest.raises(DataError, match=r"cat/00\.png is not an image.* data\.undecodable=skip"):
         opteq.train("geq_digits", run_dir=tmp_path / "run", quiet=True, **changes)
     assert not (tmp_path / "run").exists()
     changes["data"]["undecodable"] = "skip"
-    found = opteq.train("geq_digits", run_dir=tmp_path / "run", quiet=True, **changes)
-    assert found.folder.report.is_file()
+    found = opteq.train("geq_digits", run_dir=tmp_path / "run", **changes)
+    assert (found.skipped, len(found.folder.skipped)) == (2, 2)
+    page = found.folder.report.read_text()
+    for words in ("2 files were left out", "up to 40 images to train", "train/cat/00.png"):
+        assert words in page
+    assert "up to 40 images to train" in capsys.readouterr().out
     robust = opteq.certify(found, radii=(0.1,), steps=1, limit=8).robust
     assert known(robust).images == 7
-    for path in data.rglob("*.png"):
+    now = data.rename(tmp_path / "moved")
+    longer = opteq.train(resume=True, run_dir=found.path, path=now, epochs=2, quiet=True)
+    assert longer.skipped == 2
+    for path in now.rename(data).rglob("*.png"):
         path.write_text("no image")
     with pytest.raises(DataError, match=r"None of 40 images can be used\. The first: .*00\.png"):
         opteq.train("geq_digits", run_dir=tmp_path / "none", quiet=True, **changes)

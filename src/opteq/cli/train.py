@@ -107,12 +107,13 @@ def train(
         minutes=minutes,
         init_from=init_from,
     )
+    from opteq.data.batches import left_out
     from opteq.training.distributed import is_first
 
     if not is_first():
         raise typer.Exit(0 if run.finished else 130)
     if run.skipped:
-        console.print(f"{run.skipped} files could not be decoded and were left out.")
+        console.print("\n  ".join(left_out(run.folder.skipped)))
     if not run.finished:
         console.print(f"Stopped and saved. To continue: opteq train --resume --run-dir {run.path}")
         raise typer.Exit(130)

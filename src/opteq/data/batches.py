@@ -3,7 +3,7 @@ resume anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from opteq.data.dataset import ImageSet, MemoryImages, decodable
-from opteq.errors import DataError
+from opteq.errors import DataError, counted
 
 Batch = tuple[Tensor, Tensor]
 
@@ -24,6 +24,20 @@ class Skipped:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+
+def left_out(files: Sequence[str], shown: int = 5) -> list[str]:
+    """In words, line by line: how many files could not be used, and the first of them.
+
+    >>> left_out(["mine/cat/3.png"])
+    ['1 file was left out, since it could not be decoded:', 'mine/cat/3.png']
+    """
+    words = ("was", "it") if len(files) == 1 else ("were", "they")
+    head = (
+        f"{counted(len(files), 'file')} {words[0]} left out, since {words[1]} could not be decoded:"
+    )
+    more = len(files) - shown
+    return [head, *files[:shown], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from opteq.addresses import without_folder
+from opteq.data.batches import left_out
 from opteq.data.dataset import Data
-from opteq.errors import RunError
+from opteq.errors import RunError, counted
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.models.restorer import LEVEL, Restorer
@@ -39,6 +40,7 @@ def write_report(run: RunFolder, data: Data) -> None:
     recipe = run.recipe
     model = load(run.path)
     require_same_classes(model, data, run.path)
+    skipped = run.skipped if records[-1].get("skipped_files") else []
     restores = data.task == "restoration"
     found = on_test_images(
         model,
@@ -77,9 +79,11 @@ def write_report(run: RunFolder, data: Data) -> None:
         reference=recipe.reference,
         environment=run.environment(),
         protocol=(
-            f"{data.name} ({recipe.data.split} split), {len(data.train):,} images to train, "
-            f"{len(data.test):,} to test, {records[-1]['epoch']} epochs, seed {recipe.seed}"
+            f"{data.name} ({recipe.data.split} split), {'up to ' if skipped else ''}"
+            f"{len(data.train):,} images to train, {len(data.test):,} to test, "
+            f"{counted(records[-1]['epoch'], 'epoch')}, seed {recipe.seed}"
         ),
+        skipped=left_out(skipped) if skipped else [],
         selected=bool(recipe.data.validation),
     )
 

@@ -16,7 +16,7 @@ from opteq.environment import environment
 from opteq.errors import RunError
 from opteq.files import write_atomically
 from opteq.training.bundled import bundled
-from opteq.training.checkpoint import FORMAT
+from opteq.training.checkpoint import FORMAT, load_checkpoint
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe, whole_recipe
 
@@ -91,6 +91,11 @@ class RunFolder:
     def write_metrics(self, records: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(record) + "\n" for record in records)
         write_atomically(self.path / METRICS, lines.encode())
+
+    @property
+    def skipped(self) -> list[str]:
+        """Files that could not be decoded."""
+        return load_checkpoint(self.last)[1]["skipped"]
 
     def environment(self) -> dict[str, Any]:
         """What the run was made with, as its report shows it."""
