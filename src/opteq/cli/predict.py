@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from opteq.cli.console import about_file
-from opteq.cli.options import RunOrName
+from opteq.cli.options import Images, RunOrName
 
 if TYPE_CHECKING:
     from opteq.errors import DataError
@@ -23,10 +23,7 @@ _EXPLAINED = Path("explained")
 
 def predict(
     run: RunOrName,
-    images: Annotated[
-        list[str],
-        typer.Argument(help="Image files, folders, patterns in quotes, or - for a list on stdin."),
-    ],
+    images: Images,
     top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Images at a time.", min=1, max=4096)] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from opteq.cli.console import about_file
-from opteq.cli.options import RunOrName
+from opteq.cli.options import Images, RunOrName
 
 
 def restore(
     run: RunOrName,
-    images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    images: Images,
     noise: Annotated[
         float | None,
         typer.Option(

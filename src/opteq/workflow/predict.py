@@ -78,7 +78,7 @@ def find_images(sources: Sequence[str | Path], stdin: TextIO | None = None) -> l
         else:
             found.append(path)
     if not found:
-        raise DataError("There are no images to predict.", "Give files, folders or patterns.")
+        raise DataError("There are no images.", "Give files, folders or patterns.")
     return list(dict.fromkeys(found))
 
 
@@ -120,7 +120,7 @@ def picture_stems(paths: Sequence[Path], folder: Path) -> dict[Path, Path]:
     stems = [folder / path.relative_to(shared).with_suffix("") for path in whole]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
-        raise OptionError(f"Two images would become {twice}.", "Predict them one at a time.")
+        raise OptionError(f"Two images would become {twice}.", "Give them one at a time.")
     return dict(zip(paths, stems, strict=True))
 
 
