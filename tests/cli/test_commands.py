@@ -442,6 +442,23 @@ def test_certificates_and_the_papers_bounds_are_printed(trained):
     assert (folder / "certify").is_dir()
 
 
+def test_weights_of_the_library_are_judged_by_name(tmp_path, monkeypatch):
+    """Twice: what is written must not stand in the way of the name."""
+    monkeypatch.chdir(tmp_path)
+    certify = ("certify", "geq_digits", "--limit", 10, "--steps", 1, "--radius", 0.1)
+    for command in (certify, certify, ("evaluate", "geq_digits", "--suite", "calibration")):
+        result = run_inside(*command)
+        assert result.exit_code == 0, result.output
+    export = ("export", "geq_digits", "--format", "torch-export", "--steps", 2)
+    assert run_inside(*export).exit_code == 0
+    assert sorted(str(p) for p in Path().rglob("*") if p.is_file()) == [
+        "certify/geq_digits/accuracy.csv",
+        "certify/geq_digits/accuracy.png",
+        "evaluate/geq_digits/reliability.png",
+        "geq_digits.pt2",
+    ]
+
+
 def test_names_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
     """Folders and classes whose names rich or matplotlib would take for markup or formulas."""
     for part in ("train", "val"):

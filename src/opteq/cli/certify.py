@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from opteq.cli.console import new_console, progress_in_words
-from opteq.cli.options import Checkpoint, DataDir, MovedImages, Run
+from opteq.cli.options import Checkpoint, DataDir, MovedImages, RunOrName
 
 
 def certify(
-    run: Run,
+    run: RunOrName,
     radius: Annotated[
         list[float] | None, typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable.")
     ] = None,

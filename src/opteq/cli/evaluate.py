@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opteq.cli.console import new_console, progress_in_words
-from opteq.cli.options import Checkpoint, DataDir, MovedImages, Run
+from opteq.cli.options import Checkpoint, DataDir, MovedImages, RunOrName
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Run,
+    run: RunOrName,
     suite: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import DataDir, MovedImages, Run
+from opteq.cli.options import DataDir, MovedImages, RunOrName
 
 
 def export(
-    run: Run,
+    run: RunOrName,
     format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
     output: Annotated[
         Path | None, typer.Option(help="The file. (default: RUN/model.onnx or RUN/model.pt2)")

@@ -85,7 +85,7 @@ def evaluate_run(
         what=f"{without_folder(recipe.model.name)}, {_weights(recipe, checkpoint)} of {path}",
         split=recipe.data.split,
         seed=recipe.seed,
-        folder=path / "evaluate",
+        folder=RunFolder(path).results("evaluate"),
         limit=limit,
         suites=suites,
         adaptive=adaptive,

@@ -54,17 +54,21 @@ class RunFolder:
     @property
     def has_recipe(self) -> bool:
         """Whether it is known how it was trained; `opteq.save` leaves weights alone."""
-        return (self.path / RECIPE).is_file() or self._in_library
+        return (self.path / RECIPE).is_file() or self.in_library
 
     @property
-    def _in_library(self) -> bool:
+    def in_library(self) -> bool:
         """Whether the path is but a name of weights that come with the library."""
         return not self.path.exists() and bundled(str(self.path)) is not None
+
+    def results(self, kind: str) -> Path:
+        """Where what is measured is kept: RUN/KIND; for weights of the library KIND/NAME."""
+        return Path(kind) / self.path if self.in_library else self.path / kind
 
     @property
     def recipe(self) -> Recipe:
         """The recipe the run was made with; weights of the library have that of their name."""
-        if self._in_library:
+        if self.in_library:
             return load_recipe(str(self.path))
         if not self.has_recipe:
             raise RunError(

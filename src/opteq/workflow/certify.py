@@ -17,10 +17,11 @@ from opteq.exhibits import Table
 from opteq.files import make_folder
 from opteq.models.network import Classifier
 from opteq.models.restorer import LEVEL, Restorer
-from opteq.report.robustness import robust_folder, robust_text, write_robust
+from opteq.report.robustness import robust_text, write_robust
 from opteq.theory import Certificate, certificate
 from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
 from opteq.theory.robustness import RobustAccuracy, require_radii, robust_accuracy
+from opteq.training.folder import RunFolder
 from opteq.workflow.train import Run
 
 # Images on which the papers' propositions are evaluated.
@@ -102,9 +103,9 @@ def certify(
     data: Data | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
-    """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
-    within `radii` (2-norm, pixels in [0, 1]): certified, and under attacks of `steps` steps. `path`
-    is where the images of the run have moved to."""
+    """Certificate of a run, or of weights of the library by name, and its accuracy on `limit` test
+    images, of its recipe or of `data`, within `radii` (2-norm, pixels in [0, 1]): certified, and
+    under attacks of `steps` steps. `path` is where the images of the run have moved to."""
     require_radii(radii)
     home = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
@@ -121,7 +122,7 @@ def certify(
         if isinstance(model, Restorer):
             title = f"{home}: images from measurements, noise 25 of 255"
             return Certification(certificate(model.at(25 * LEVEL)), None, None, title, home)
-        make_folder(robust_folder(home))  # before the work, not after it
+        folder = make_folder(RunFolder(home).results("certify"))  # before the work, not after it
         proved, propositions = certificate(model), None
         if isinstance(model, Classifier):
             few = min(limit, _FEW)
@@ -138,5 +139,5 @@ def certify(
             progress=lambda n: progress(f"attacked {n} of {limit} images"),
         )
     title = f"{home}, {data.name}, {robust.images} test images, attacks of {steps} steps"
-    folder = write_robust(robust, home, title)
+    write_robust(robust, folder, title)
     return Certification(proved, propositions, robust, title, folder)

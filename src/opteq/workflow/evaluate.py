@@ -16,6 +16,7 @@ from opteq.evaluation.evaluate import evaluate_model, evaluate_run
 from opteq.evaluation.outcome import Evaluation
 from opteq.models.network import Network
 from opteq.report.evaluation_pictures import write_pictures
+from opteq.training.folder import RunFolder
 from opteq.workflow.train import Run
 
 
@@ -55,7 +56,7 @@ def evaluate(
         data=None if data is None else _images(data, folder),
         progress=progress,
     )
-    return replace(found, files=write_pictures(found, run / "evaluate"))
+    return replace(found, files=write_pictures(found, RunFolder(run).results("evaluate")))
 
 
 def _images(data: Data | str | None, data_dir: Path | None) -> Data:

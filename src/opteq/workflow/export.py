@@ -92,7 +92,7 @@ def export(
     if steps != "auto":
         whole("steps", steps, least=1)
     home = run.path if isinstance(run, Run) else Path(run)
-    target = home / f"model{SUFFIXES[format]}" if output is None else Path(output)
+    target = _target(home, SUFFIXES[format]) if output is None else Path(output)
     if target.suffix != SUFFIXES[format]:
         raise OptionError(
             f"{target} does not end in {SUFFIXES[format]}.",
@@ -125,6 +125,11 @@ def export(
     return Exported(
         target, format, found["steps"], found["deviation"], found["images"], found["changed"]
     )
+
+
+def _target(run: Path, suffix: str) -> Path:
+    """In the folder of the run; weights of the library have none."""
+    return Path(f"{run}{suffix}") if RunFolder(run).in_library else run / f"model{suffix}"
 
 
 def _require_onnx() -> None:
