@@ -50,7 +50,7 @@ def load_recipe(
         _merge(values, {"train": _lasting(values, whole("epochs", epochs, least=1))})
     if _another(before.get("model"), values.get("model")):
         # What a recipe says about itself was about its own model.
-        for key in _OF_ITS_OWN[1:]:
+        for key in OF_ITS_OWN[1:]:
             if values.get(key) == before.get(key):
                 values.pop(key, None)
     _rename(values)
@@ -138,7 +138,7 @@ def _read_whole(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
             f"Recipes extend each other: {chain}.", "Remove one of the `extends` lines."
         )
     inherited = _read_whole(source, (*below, path))
-    whole = {key: value for key, value in inherited.items() if key not in _OF_ITS_OWN}
+    whole = {key: value for key, value in inherited.items() if key not in OF_ITS_OWN}
     _merge(whole, values)
     return whole
 
@@ -157,7 +157,8 @@ def _parent(path: Path, name: str) -> Path:
 
 WARMUP = 0.2
 """The part of a training that warms up, where it is too short for the recipe's warm-up."""
-_OF_ITS_OWN = ("name", "summary", "reference", "chosen")
+OF_ITS_OWN = ("name", "summary", "reference", "chosen")
+"""What a recipe says about itself, which those that extend it do not inherit."""
 # Keys that were renamed: (group, old, new).
 _RENAMED = (("train", "optimiser", "optimizer"),)
 _TOLD: set[tuple[str, str]] = set()
