@@ -108,7 +108,7 @@ def test_a_finished_run_is_trained_longer(tmp_path):
     assert [record["epoch"] for record in longer.records] == [1, 2, 3]
     assert longer.records[:2] == run.records[:2]
     assert longer.folder.recipe.train.epochs == 3
-    with pytest.raises(OptionError, match="3 epochs already"):
+    with pytest.raises(OptionError, match="already has 3 epochs planned"):
         opteq.train(resume=True, run_dir=run.path, epochs=3, quiet=True)
     # A run that another process trains keeps its recipe.
     with locked(run.path), pytest.raises(RunError, match="in use"):

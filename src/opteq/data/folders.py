@@ -11,7 +11,7 @@ from torch import Tensor
 from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode, decode_labels
 from opteq.data.download import Archive, find_or_fetch
 from opteq.data.listing import SUFFIXES, Paths, images_below, require_folder
-from opteq.errors import DataError
+from opteq.errors import DataError, counted
 
 _IMAGENETTE = Archive(
     "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2.tgz",
@@ -73,7 +73,7 @@ def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Dat
     classes = tuple(_class_names(folder))
     if len(classes) < 2:
         raise DataError(
-            f"{folder} has {len(classes)} class folders.",
+            f"{folder} has {counted(len(classes), 'class folder')}.",
             "Put the images of each class into CLASS/, or into train/CLASS/ and val/CLASS/.",
         )
     every = _class_folders(folder, classes, size)
@@ -83,7 +83,7 @@ def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Dat
         own = (labels == label).nonzero()[:, 0]
         if len(own) < 2:
             raise DataError(
-                f"{folder / title} has {len(own)} images.",
+                f"{folder / title} has {counted(len(own), 'image')}.",
                 "Each class needs two: one to learn from, one to test on.",
             )
         own = own[torch.randperm(len(own), generator=generator)]
@@ -201,7 +201,9 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
         )
     found, maps = images_below(images), _by_place(labels)
     if len(found) < 2:
-        raise DataError(f"{images} has {len(found)} images.", "There must be at least two.")
+        raise DataError(
+            f"{images} has {counted(len(found), 'image')}.", "There must be at least two."
+        )
     pairs = []
     for path in found:
         place = path.relative_to(images).with_suffix("")

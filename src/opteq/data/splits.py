@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data, ImageSet, MemoryImages, decodable
-from opteq.errors import DataError, DataWarning, OptionError
+from opteq.errors import DataError, DataWarning, OptionError, counted
 
 
 def super_class_split(
@@ -95,7 +95,7 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
     chosen = order[turn[order].argsort(stable=True)[:count]]
     if count < len(classes):
         warnings.warn(
-            f"{count} images are too few to show all of {len(classes)} classes.",
+            f"A sample of {counted(count, 'image')} cannot show all of {len(classes)} classes.",
             DataWarning,
             stacklevel=2,
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from opteq.data.catalogue import load_data
 from opteq.environment import environment
-from opteq.errors import OptionError, RunError
+from opteq.errors import OptionError, RunError, counted
 from opteq.exhibits import Table
 from opteq.training.build import skeleton
 from opteq.training.checkpoint import load_checkpoint, require_same_data
@@ -83,7 +83,8 @@ class Comparison:
         limit = f"{data.limit_train:,} training images" if data.limit_train else "all images"
         return (
             f"{data.name}, {limit}, {tests[0]['images']:,} test images, "
-            f"{recipe.train.epochs} epochs, {len(tests)} seeds; threads: {found['threads']}; "
+            f"{counted(recipe.train.epochs, 'epoch')}, {counted(len(tests), 'seed')}; "
+            f"threads: {found['threads']}; "
             f"command: {found['command']}"
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from opteq.addresses import absolute, is_address
-from opteq.errors import OpteqError, RecipeError, RenamedWarning, nearest
+from opteq.errors import OpteqError, RecipeError, RenamedWarning, counted, nearest
 from opteq.options import is_number, whole
 from opteq.settings import settings_from
 from opteq.training.recipe import Recipe
@@ -273,7 +273,8 @@ def _check(recipe: Recipe) -> None:
     if schedule.warmup_epochs and schedule.warmup_epochs >= train.epochs:
         _refuse(
             recipe,
-            f"all {train.epochs} epochs are warm-up, and nothing is trained at the full rate",
+            f"warm-up takes all of {counted(train.epochs, 'epoch')}, and nothing is trained at the "
+            "full rate",
             "Lower train.schedule.warmup_epochs, or train longer.",
         )
     if train.solve.final_tolerance and not train.solve.tolerance:

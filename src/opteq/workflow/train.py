@@ -11,7 +11,7 @@ from opteq.addresses import address_of
 from opteq.data.catalogue import GIVEN
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
-from opteq.errors import OptionError, RunError
+from opteq.errors import OptionError, RunError, counted
 from opteq.models.network import Network
 from opteq.models.registry import register_model
 from opteq.options import positive, whole
@@ -186,7 +186,7 @@ def _longer(folder: RunFolder, epochs: int) -> Recipe:
     whole("epochs", epochs, least=1)
     if epochs <= recipe.train.epochs:
         raise OptionError(
-            f"{folder.path} is to have {recipe.train.epochs} epochs already.",
+            f"{folder.path} already has {counted(recipe.train.epochs, 'epoch')} planned.",
             "Give more, or leave epochs out to continue it as it is.",
         )
     if recipe.train.steps is not None:
