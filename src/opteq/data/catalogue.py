@@ -118,7 +118,7 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
         raise DataError(
             f"data.name={settings.name} stands for images of your own, and nothing says where they "
             "are.",
-            "Give their folder: --path my_photos (path= in Python).",
+            "Give their folder: --path my_photos (path= in Python), or --data-dir my_photos.",
         )
     data = found.load(settings, data_folder(Path(data_dir) if data_dir else None))
     _warn_if_incomplete(data, settings, found.complete)
