@@ -97,6 +97,8 @@ def test_a_report_is_headed_by_what_was_trained(own):
     assert summary
     assert summary not in page
     assert load_recipe("geq_digits", ["model.name=mine.py:build", "summary=x"]).summary == "x"
+    page = opteq.train(model="mine.py:build", quiet=True, **SHORT).folder.report.read_text()
+    assert '<p class="muted">a model of your own</p>' in page
 
 
 def test_runs_do_not_change_with_the_defaults_of_a_file(own):

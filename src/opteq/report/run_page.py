@@ -92,9 +92,10 @@ def _heading(recipe: Recipe) -> dict[str, str]:
     """What was trained: the recipe, or the model where that is not the recipe's own."""
     if recipe.summary:
         return {"title": recipe.name, "summary": recipe.summary}
-    model = recipe.model.name
-    words = f"{entry(model).summary}, trained by the recipe {recipe.name}"
-    return {"title": without_folder(model), "summary": words}
+    title, words = without_folder(recipe.model.name), entry(recipe.model.name).summary
+    if recipe.name != title.rpartition(":")[2]:  # a run may be called after its model
+        words += f", trained by the recipe {recipe.name}"
+    return {"title": title, "summary": words}
 
 
 def _headline(
