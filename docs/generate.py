@@ -18,6 +18,7 @@ from opteq.files import write_atomically
 from opteq.models.registry import entry, is_own, list_models
 from opteq.settings import Settings
 from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import OF_ITS_OWN
 
 TARGET = Path(__file__).parent / "reference"
 # What a user imports, in the order in which one meets it.
@@ -125,6 +126,12 @@ def _prose(thing: Any) -> list[str]:
 def _recipes() -> str:
     lines = ["# Keys of recipes", ""]
     lines += ["A recipe is a YAML file with these keys; `--set KEY=VALUE` changes one of them.", ""]
+    lines += [
+        "A file may also say `extends: NAME`, and only what is its own: every other key is that of",
+        "NAME, a file beside it, a recipe by name or a protocol. Not inherited are",
+        f"{', '.join(f'`{key}`' for key in OF_ITS_OWN)}.",
+        "",
+    ]
     _group(Recipe, "", lines)
     return "\n".join(lines).rstrip() + "\n"
 

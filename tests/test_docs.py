@@ -46,6 +46,7 @@ def test_the_reference_is_what_the_code_says():
         written = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
         assert written == text, f"run: python docs/generate.py ({name})"
         assert " at 0x" not in text
+    assert "`extends: NAME`" in generate["pages"]()["recipes.md"]
 
 
 def test_the_site_is_built_without_complaints(tmp_path):

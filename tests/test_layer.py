@@ -234,8 +234,19 @@ def test_other_choices_are_left_to_the_user(call):
             OptionError,
             "Problem(penalty=",
         ),
-        (lambda: dense(solver=Anderson), OptionError, "Anderson()"),
-        (lambda: dense(gradient=Implicit), OptionError, "Implicit()"),
+        (lambda: dense(solver=Anderson), OptionError, "Give an instance: Anderson()."),
+        (lambda: dense(solver=3), OptionError, "solver is a int. Give Picard()"),
+        (lambda: dense(gradient=Implicit), OptionError, "Give an instance: Implicit()."),
+        (
+            lambda: Problem(penalty=NonNegative, similarity=dense),  # pyright: ignore
+            OptionError,
+            "penalty is the class NonNegative. Give an instance: NonNegative().",
+        ),
+        (
+            lambda: Problem(penalty=NonNegative(), similarity=Linear),  # pyright: ignore
+            OptionError,
+            "Give an instance: Linear(...).",
+        ),
         (lambda: dense(solver="andersen"), UnknownOptionError, "'anderson'"),
         (lambda: dense(gradient="implict"), UnknownOptionError, "'implicit'"),
         (lambda: dense(solvers=Anderson()), UnknownOptionError, "'solver'"),

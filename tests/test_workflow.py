@@ -31,7 +31,7 @@ def test_a_run_prints_and_loads(run):
 
 
 def test_an_evaluation_prints_its_protocol_and_figures(run):
-    found = opteq.evaluate(run, suites=("calibration",), limit=20)
+    found = opteq.evaluate(run, suites="calibration", limit=20)
     assert found.figures["images"] == 20
     assert "20 of 32" in str(found)
     shown = dict(found.lines())
@@ -39,6 +39,9 @@ def test_an_evaluation_prints_its_protocol_and_figures(run):
         assert shown[name] == f"{100 * found.figures[key]:.2f}%"
     assert "negative log-likelihood" in str(found)
     assert not any("_" in name or "nll" in name for name in shown)
+    assert f"geq_digits, last epoch of {run.path}, " in found.protocol  # nothing was kept back
+    last = opteq.evaluate(run, limit=20, checkpoint="last").protocol
+    assert f"geq_digits, last checkpoint of {run.path}, " in last
     assert opteq.evaluate(run.path).figures["accuracy"] == run.test["accuracy"]
 
 
@@ -55,6 +58,8 @@ def test_wrong_wishes_are_refused_before_anything_is_written(run, tmp_path, monk
         opteq.train("geq_digits", train={"epoch": 1})
     with pytest.raises(OptionError, match="contradict"):
         opteq.train(resume=True, force=True)
+    with pytest.raises(OptionError, match="not read from a path"):
+        opteq.train("photos", path="mine", data=opteq.data.load_data("digits"))
     with pytest.raises(OptionError, match="run_dir"):
         opteq.train(force=True)
     with pytest.raises(OptionError, match="its own recipe"):

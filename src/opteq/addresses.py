@@ -20,12 +20,30 @@ def is_address(name: str) -> bool:
     return ".py:" in name
 
 
+def require_function(name: str) -> None:
+    """Refuse a file in the place of a function that is in it."""
+    if name.endswith(".py"):
+        raise OptionError(
+            f"{name} is a file, and which of its functions is meant is not said.",
+            f"Add :FUNCTION, as in {Path(name).name}:build.",
+        )
+
+
 def absolute(address: str, folder: Path | None = None) -> str:
     """The address with the whole path of its file, which is looked for in `folder` first."""
     path, _, function = address.rpartition(":")
     beside = None if folder is None else folder / Path(path).expanduser()
     found = beside if beside is not None and beside.is_file() else Path(path).expanduser()
     return f"{found.resolve()}:{function}"
+
+
+def without_folder(name: str) -> str:
+    """The name of a model or data, for people to read: of a user's own, file and function.
+
+    >>> without_folder("/home/me/mine.py:build"), without_folder("geq_digits")
+    ('mine.py:build', 'geq_digits')
+    """
+    return Path(name).name if is_address(name) else name
 
 
 def function_at(address: str) -> Callable[..., Any]:

@@ -117,6 +117,16 @@ class RenamedWarning(UserWarning):
 _MANY = 25
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "seed"), counted(2000, "image"), counted(2, "class")
+    ('1 seed', '2,000 images', '2 classes')
+    """
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy that names the known option closest to `name`, or lists them; the five nearest of
     many."""

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from opteq.errors import RunError
+from opteq.errors import OptionError, RunError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -19,6 +19,14 @@ def write_atomically(path: Path, content: bytes) -> None:
             view = view[os.write(file, view) :]
 
     replace_file(path, write)
+
+
+def require_free(path: Path, *, force: bool) -> None:
+    """Refuse to replace a file unless that is wanted."""
+    if path.exists() and not force:
+        raise OptionError(
+            f"{path} exists already.", "Give another --output, or --force (force=True in Python)."
+        )
 
 
 def make_folder(path: Path) -> Path:

@@ -14,11 +14,11 @@ from opteq.choices import gradient_from, solver_from
 from opteq.equilibrium.base import BoundMap, EquilibriumMap
 from opteq.equilibrium.dependencies import HALF
 from opteq.equilibrium.proximal import Proximal
-from opteq.errors import DtypeError, IllPosedError, OptionError
+from opteq.errors import DtypeError, IllPosedError
 from opteq.gradient import GradientRule, Implicit
 from opteq.operators import WeightedOperator
 from opteq.operators.weighted import full_precision
-from opteq.options import strict_options
+from opteq.options import instance, strict_options
 from opteq.problem import Problem
 from opteq.problem.curvature import GAUSSIAN_BACKWARD, largest
 from opteq.problem.statistics import statistics_move
@@ -67,15 +67,11 @@ class Equilibrium(nn.Module):
         gradient = Implicit() if gradient is None else gradient
         gradient = gradient_from(gradient) if isinstance(gradient, str) else gradient
         solver = solver_from(solver) if isinstance(solver, str) else solver
-        if not isinstance(problem, (Problem, EquilibriumMap)):
-            raise OptionError(
-                f"problem is a {type(problem).__name__}.",
-                "Give Problem(penalty=..., similarity=...).",
-            )
-        if not isinstance(solver, Solver | None):
-            raise OptionError(f"solver is {solver!r}.", "Give Picard(), Anderson(), ...")
-        if not isinstance(gradient, GradientRule):
-            raise OptionError(f"gradient is {gradient!r}.", "Give Implicit(), Phantom(), ...")
+        kinds = Problem, EquilibriumMap
+        instance("problem", problem, kinds, "Give Problem(penalty=..., similarity=...).")
+        if solver is not None:
+            instance("solver", solver, Solver, "Give Picard(), Anderson(), ...")
+        instance("gradient", gradient, GradientRule, "Give Implicit(), Phantom(), ...")
         solver = gradient.solver_or(solver, Anderson())
         refusal = gradient.refusal(solver)
         if refusal is not None:

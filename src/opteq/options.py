@@ -54,6 +54,18 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     return value
 
 
+def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+    """Refuse what is no `kind`; of a class in the place of an object it is said that it is one."""
+    if isinstance(value, kind):
+        return
+    if isinstance(value, type) and issubclass(value, kind):
+        every = inspect.signature(value).parameters.values()
+        needed = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in every)
+        call = f"{value.__name__}({'...' if needed else ''})"
+        raise OptionError(f"{name} is the class {value.__name__}.", f"Give an instance: {call}.")
+    raise OptionError(f"{name} is a {type(value).__name__}.", remedy)
+
+
 def positive(name: str, value: float, *, allow_zero: bool = False) -> float:
     """`value` if it is a finite number above zero (or at least zero, with `allow_zero`)."""
     bound = "at least 0" if allow_zero else "above 0"

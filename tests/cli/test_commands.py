@@ -1,9 +1,11 @@
 """The commands, as a user types them."""
 
+import html
 import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from opteq.cli.console import progress_in_words
 from opteq.models.registry import builder, list_models
 from opteq.papers.catalogue import TITLES
 from opteq.training.recipe_files import load_recipe
+from opteq.workflow.explore import gather
 
 # A few images cannot show ten classes.
 pytestmark = pytest.mark.filterwarnings("ignore::opteq.errors.DataWarning")
@@ -65,7 +68,7 @@ def typed(monkeypatch, capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "run"
+    folder = tmp_path_factory.mktemp("my runs") / "run"
     code, output, complaint = opteq("train", "geq_digits", "--run-dir", folder, *SMALL)
     assert code == 0, complaint
     return folder, output
@@ -94,6 +97,9 @@ def test_the_report_is_self_contained_and_whole(trained):
     assert outside == []
     for words in ("test accuracy", "Learning", "Inside the model", "Confusion", "How to repeat it"):
         assert words in text
+    assert "<h1>geq_digits</h1>" in text
+    typed = shlex.join(["opteq", "train", "geq_digits", "--run-dir", str(trained[0]), *SMALL])
+    assert typed in html.unescape(text)
     assert text.count("<svg") >= 6
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL).lower()
 
@@ -128,7 +134,9 @@ def test_own_images_are_classified(trained, tmp_path, monkeypatch, capsys):
     code, output, complaint = typed(monkeypatch, capsys, "predict", trained[0], bad, good)
     assert code == 2
     assert "digit.png" in output
+    assert complaint.count(str(bad)) == 1
     assert "not.png is not an image" in complaint
+    assert "undecodable" not in complaint  # advice for those who train
     assert "Traceback" not in complaint
 
 
@@ -183,7 +191,7 @@ BAD = {
         ["train", "geq_cifar10_5m", "--set", "data.download=false"],
         "cifar-10-binary.tar.gz",
     ),
-    "no run": (["evaluate", "nowhere"], "not the folder of a run"),
+    "no run": (["evaluate", "nowhere"], "There is no run nowhere"),
     "unknown suite": (["evaluate", "nowhere", "--suite", "acuracy"], "'accuracy'"),
     "unknown experiment": (["reproduce", "geq-t11"], "'geq-t1'"),
     "no experiment": (["reproduce"], "--list"),
@@ -442,6 +450,23 @@ def test_certificates_and_the_papers_bounds_are_printed(trained):
     assert (folder / "certify").is_dir()
 
 
+def test_weights_of_the_library_are_judged_by_name(tmp_path, monkeypatch):
+    """Twice: what is written must not stand in the way of the name."""
+    monkeypatch.chdir(tmp_path)
+    certify = ("certify", "geq_digits", "--limit", 10, "--steps", 1, "--radius", 0.1)
+    for command in (certify, certify, ("evaluate", "geq_digits", "--suite", "calibration")):
+        result = run_inside(*command)
+        assert result.exit_code == 0, result.output
+    export = ("export", "geq_digits", "--format", "torch-export", "--steps", 2)
+    assert run_inside(*export).exit_code == 0
+    assert sorted(str(p) for p in Path().rglob("*") if p.is_file()) == [
+        "certify/geq_digits/accuracy.csv",
+        "certify/geq_digits/accuracy.png",
+        "evaluate/geq_digits/reliability.png",
+        "geq_digits.pt2",
+    ]
+
+
 def test_names_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
     """Folders and classes whose names rich or matplotlib would take for markup or formulas."""
     for part in ("train", "val"):
@@ -467,6 +492,75 @@ def test_names_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
     shown = "".join(result.output.split())
     assert "".join(str(run).split()) in shown
     assert "[red]d" in shown
+
+
+FOLDER = (*SMALL, "--set", "data.name=folder", "--set", "data.image_size=8")
+
+
+def in_classes(home):
+    """Eight images, in two folders."""
+    for label in ("cat", "dog"):
+        (home / label).mkdir(parents=True)
+        for i in range(4):
+            Image.effect_noise((8, 8), 30 * (i + 1)).convert("RGB").save(home / label / f"{i}.png")
+    return home
+
+
+def test_photographs_of_ones_own_are_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPTEQ_DATA", raising=False)
+    code, _, complaint = typed(monkeypatch, capsys, "train", "photos")
+    assert code == 2
+    assert "--path my_photos" in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_whose_images_have_moved_asks_where_they_are(tmp_path, monkeypatch, capsys):
+    run, home = tmp_path / "run", in_classes(tmp_path / "mine")
+    (home / "cat" / "0.png").write_text("no image")
+    skip = ("--set", "data.undecodable=skip", "--path", home)
+    result = run_inside("train", "--run-dir", run, *FOLDER, *skip)
+    assert result.exit_code == 0
+    assert (
+        f"1 file was left out, since it could not be decoded:\n  {home}/cat/0.png" in result.output
+    )
+    now = home.rename(tmp_path / "moved")
+    commands = (
+        ("evaluate", run, "--json"),
+        ("certify", run, "--limit", 2, "--steps", 1, "--radius", 0.1),
+        ("report", run),
+        ("export", run, "--format", "torch-export", "--steps", 1),
+        ("train", "--resume", "--run-dir", run, "--epochs", 2, "--quiet"),
+    )
+    for command in commands:
+        code, _, complaint = typed(monkeypatch, capsys, *command)
+        assert code == 2
+        assert f"There is no folder {home}. If it has moved" in complaint
+        assert "--path DIR" in complaint
+        code, _, complaint = typed(monkeypatch, capsys, *command, "--path", now)
+        assert code in (0, None), complaint
+    assert not len(gather([run], path=home).images)
+    # A run that was resumed elsewhere looks there from then on.
+    assert len(gather([run]).images) == 1  # of two, one cannot be decoded
+    assert run_inside("evaluate", run).exit_code == 0
+
+
+def test_a_run_remembers_its_data_folder_and_keeps_it_to_itself(tmp_path):
+    home = in_classes(tmp_path / "mine")
+    arguments = ("train", "--run-dir", "run", "--data-dir", "mine", "--quiet", *FOLDER)
+    code, _, complaint = opteq(*arguments, cwd=tmp_path)
+    assert code == 0, complaint
+    run = tmp_path / "run"
+    assert run_inside("evaluate", run).exit_code == 0
+    for name in ("report.html", "recipe.yaml"):
+        assert str(home) not in (run / name).read_text()
+    for name in ("best.safetensors", "last.safetensors"):
+        assert str(home).encode() not in (run / name).read_bytes()
+    now = home.rename(tmp_path / "moved")
+    assert run_inside("evaluate", run).exit_code == 1
+    resume = ("train", "--resume", "--run-dir", run, "--epochs", 2, "--data-dir", now, "--quiet")
+    assert run_inside(*resume).exit_code == 0
+    assert run_inside("evaluate", run).exit_code == 0
 
 
 def test_a_run_that_became_nan_is_told_in_one_line(tmp_path, monkeypatch, capsys):
@@ -593,9 +687,21 @@ def test_findings_can_be_read_by_programs(trained, tmp_path):
     table = run_inside("predict", trained[0], tmp_path, "--csv").stdout.splitlines()
     assert table[0].startswith("file,class,probability,entropy,margin,converged")
     assert len(table) == 2
+
+
+def test_explanations_are_kept_apart_from_the_images(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine").mkdir()
+    image = tmp_path / "mine" / "digit.png"
+    Image.new("L", (8, 8), 200).save(image)
+    monkeypatch.chdir(tmp_path)
     result = run_inside("explain", trained[0], image)
     assert "Taken for" in result.stdout
-    assert (tmp_path / "digit-explained.png").stat().st_size > 10_000
+    assert "picture: explained/digit-explained.png" in result.stdout
+    assert Path("explained/digit-explained.png").stat().st_size > 10_000
+    assert list(image.parent.iterdir()) == [image]
+    code, _, complaint = typed(monkeypatch, capsys, "explain", trained[0], image)
+    assert code == 2
+    assert "exists already. Give another --output, or --force" in complaint
 
 
 def test_progress_is_also_told_in_a_pipe(capsys, monkeypatch):

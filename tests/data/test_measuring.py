@@ -81,5 +81,8 @@ def test_photographs_of_a_folder_are_split_and_cut(tmp_path):
     large = load_data(DataSettings(name="photos", image_size=45), tmp_path)
     with pytest.raises(DataError, match="image_size"):
         large.train.read(0)
-    with pytest.raises(DataError, match="at least two"):
-        load_data("photos", tmp_path / "deep" / "none")
+    with pytest.raises(DataError, match=r"There is no folder .*--path"):
+        load_data("photos", tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"has 0 images\. There must be at least two"):
+        load_data("photos", tmp_path / "empty")

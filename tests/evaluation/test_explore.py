@@ -175,6 +175,23 @@ def test_runs_that_cannot_be_explored_are_refused(tmp_path):
         gather([tmp_path / "nowhere"])
 
 
+OTHERS = {
+    "restorer": ("restorer", {"filters": 8, "side": 5}, 1, "opteq restore"),
+    "seeded": ("random_walker", {"classes": 2}, 3, r"load\(run\)\(images, marks\)"),
+    "mazes": ("wires_mazes", {}, 3, "opteq predict"),
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_models_of_other_tasks_are_not_explored(which, tmp_path):
+    name, options, channels, remedy = OTHERS[which]
+    model = opteq.create_model(name, **options)
+    model.image_shape, model.class_names = (channels, 13, 13), ("a", "b")
+    kept = opteq.save(model, tmp_path / "kept")
+    with pytest.raises(OptionError, match=f"explore is for classifiers of images.*{remedy}"):
+        gather([kept])
+
+
 def test_a_saved_model_is_explored_without_test_images(model, tmp_path):
     found = gather([opteq.save(model, tmp_path / "kept")])
     assert len(found.images) == 0

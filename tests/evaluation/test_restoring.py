@@ -254,9 +254,37 @@ def test_files_are_restored_and_nothing_is_overwritten(model, tmp_path):
     twin = tmp_path / "sub"
     twin.mkdir()
     same = write(twin / "a.png", picture()[0])
+    list(restore_files(model, [first, same], Degradation(noise=10), output=tmp_path / "o2"))
+    assert sorted((tmp_path / "o2").rglob("*.png")) == [
+        tmp_path / "o2" / "a.png",
+        tmp_path / "o2" / "sub" / "a.png",
+    ]
+    double = write(twin / "a.bmp", picture()[0])
     with pytest.raises(OptionError, match="Two images"):
-        list(restore_files(model, [first, same], Degradation(), output=tmp_path / "o2"))
-    assert not (tmp_path / "o2").exists()
+        list(restore_files(model, [double, same], Degradation(), output=tmp_path / "o3"))
+    nothing = list(restore_files(model, [text], Degradation(), output=tmp_path / "o3" / "deep"))
+    assert isinstance(nothing[0][1], DataError)
+    assert not (tmp_path / "o3").exists()
+
+
+def test_folders_and_patterns_are_restored(model, tmp_path):
+    home = tmp_path / "noisy"
+    home.mkdir()
+    for name in ("a.png", "b.png", "c.bmp"):
+        write(home / name, picture(8, 8)[0])
+    how = Degradation(noise=10)
+    every = list(restore_files(model, [home], how, output=tmp_path / "every"))
+    some = list(restore_files(model, [str(home / "*.png")], how, output=tmp_path / "some"))
+    assert [path.name for path, _ in every] == ["a.png", "b.png", "c.bmp"]
+    assert sorted(path.name for path in (tmp_path / "every").iterdir()) == [
+        "a.png",
+        "b.png",
+        "c.png",
+    ]
+    assert [path.name for path, _ in some] == ["a.png", "b.png"]
+    with pytest.raises(DataError, match="Nothing matches"):
+        list(restore_files(model, [str(home / "*.jpg")], how, output=tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
 
 
 def test_files_are_enlarged_filled_in_and_sharpened(model, tmp_path):

@@ -47,6 +47,6 @@ def test_a_training_that_is_all_warm_up_is_seen_and_refused():
     assert not left_warm_up(1.0, [record(1, 0.2)])
     assert left_warm_up(0.5, [record(1, 0.2)])
     assert left_warm_up(0.0, [record(1, 0.2)])
-    with pytest.raises(RecipeError, match="all 1 epochs are warm-up"):
+    with pytest.raises(RecipeError, match="warm-up takes all of 1 epoch, and"):
         load_recipe("geq_digits", ["train.epochs=1"])
     load_recipe("geq_digits", ["train.epochs=1", "train.schedule.warmup_epochs=0.5"])

@@ -101,6 +101,20 @@ def test_a_file_of_ones_own(own, tmp_path):
     assert "weight: 0.3" in (run.path / "recipe.yaml").read_text()
 
 
+def test_a_report_is_headed_by_what_was_trained(own):
+    """Not by what the recipe says about its own model."""
+    recipe = load_recipe("geq_digits", ["model.name=mine.py:build"])
+    page = opteq.train(recipe, quiet=True, **SHORT).folder.report.read_text()
+    assert "<h1>mine.py:build</h1>" in page
+    assert "a model of your own, trained by the recipe geq_digits" in page
+    summary = load_recipe("geq_digits").summary
+    assert summary
+    assert summary not in page
+    assert load_recipe("geq_digits", ["model.name=mine.py:build", "summary=x"]).summary == "x"
+    page = opteq.train(model="mine.py:build", quiet=True, **SHORT).folder.report.read_text()
+    assert '<p class="muted">a model of your own</p>' in page
+
+
 def test_runs_do_not_change_with_the_defaults_of_a_file(own):
     run = opteq.train(model="mine.py:build", quiet=True, **SHORT)
     before = run.model(torch.ones(1, 1, 8, 8))
@@ -304,6 +318,7 @@ def test_terms_that_break_their_law_are_refused(own, which):
 MISTAKES = {
     "no file": ("nowhere.py:build", OptionError, "no file"),
     "no function": ("mine.py:biuld", OptionError, "Did you mean 'build'"),
+    "no function named": ("mine.py", RecipeError, "Add :FUNCTION, as in mine.py:build"),
     "no model": ("geq_digit", RecipeError, "Did you mean 'geq_digits'"),
 }
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from opteq.errors import RecipeError, RenamedWarning
+from opteq.errors import OptionError, RecipeError, RenamedWarning
 from opteq.models.registry import entry
 from opteq.training.build import shaped_model
 from opteq.training.recipe import OptimizerSettings, ScheduleSettings, SolveSettings
@@ -69,6 +69,17 @@ def test_bad_settings_are_refused_by_name(override, words):
         load_recipe("geq_digits", changes)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_short_training_warms_up_for_a_part_of_it():
+    assert load_recipe("geq_digits").train.schedule.warmup_epochs == 1
+    short = load_recipe("geq_digits", ["seed=3"], epochs=1).train
+    assert (short.epochs, short.schedule.warmup_epochs) == (1, 0.2)
+    assert load_recipe("geq_digits", epochs=2).train.schedule.warmup_epochs == 1
+    with pytest.raises(RecipeError, match="warm-up"):
+        load_recipe("geq_digits", ["train.epochs=1"])
+    with pytest.raises(OptionError, match="epochs=0 is out of range"):
+        load_recipe("geq_digits", epochs=0)
 
 
 def test_bad_files_are_refused(tmp_path):

@@ -91,6 +91,7 @@ def test_comparisons_are_by_psnr(home, tmp_path):
     found = opteq.compare(small, seeds=1, output=tmp_path / "c", data_dir=home)
     assert "PSNR dB" in str(found)
     assert "2 of 3 test images" in str(found)
+    assert ", 1 seed;" in str(found)
 
 
 def test_what_has_no_use_for_restoration_is_refused(home, tmp_path):

@@ -77,6 +77,8 @@ def test_models_that_cannot_be_saved_say_why(tmp_path):
     model.origin = None
     with pytest.raises(OptionError, match="cannot tell how"):
         opteq.save(model, tmp_path / "a")
+    with pytest.raises(OptionError, match=r"Sequential is a module .*register_model"):
+        opteq.save(torch.nn.Sequential(torch.nn.Linear(4, 8)), tmp_path / "a")  # pyright: ignore
     assert not (tmp_path / "a").exists()
 
 
@@ -106,7 +108,7 @@ def test_a_finished_run_is_trained_longer(tmp_path):
     assert [record["epoch"] for record in longer.records] == [1, 2, 3]
     assert longer.records[:2] == run.records[:2]
     assert longer.folder.recipe.train.epochs == 3
-    with pytest.raises(OptionError, match="3 epochs already"):
+    with pytest.raises(OptionError, match="already has 3 epochs planned"):
         opteq.train(resume=True, run_dir=run.path, epochs=3, quiet=True)
     # A run that another process trains keeps its recipe.
     with locked(run.path), pytest.raises(RunError, match="in use"):
@@ -174,7 +176,7 @@ def test_photographs_in_class_folders_all_the_way(tmp_path, monkeypatch):
     monkeypatch.setattr("opteq.training.budget._cost", lambda recipe, data: (0.1, 0.1))
     monkeypatch.setattr("opteq.training.budget._MANY", 25)
     folder = photographs(tmp_path / "mine")
-    run = opteq.train("photos", data={"path": "mine"}, minutes=1, quiet=True)
+    run = opteq.train("photos", path="mine", minutes=1, quiet=True)
     assert run.folder.recipe.train.epochs == 25
     assert run.test["accuracy"] > 0.9  # colours tell them apart
     assert opteq.evaluate(run).figures["accuracy"] == pytest.approx(run.test["accuracy"])
@@ -200,3 +202,4 @@ def test_photographs_in_class_folders_all_the_way(tmp_path, monkeypatch):
     folder.rename(tmp_path / "moved")
     with pytest.raises(DataError, match="mine"):
         opteq.evaluate(run)
+    assert opteq.evaluate(run, path="moved").figures["accuracy"] > 0.9

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -201,6 +202,7 @@ def test_best_is_chosen_on_images_kept_back(tmp_path):
     facts = load_checkpoint(folder.best)[1]
     assert facts["records"][-1]["epoch"] == scores.index(max(scores)) + 1
     assert records[0]["validation"]["images"] == 32
+    assert f"geq_digits, best checkpoint of {folder.path}" in opteq.evaluate(folder.path).protocol
 
 
 def test_a_trained_model_is_loaded_ready(tmp_path):
@@ -363,8 +365,9 @@ def test_killed_runs_lose_nothing():
 
 
 def test_devices_that_are_not_there_are_refused():
-    with pytest.raises(RunError, match="cannot be used"):
-        Machines(accelerator="cuda", devices=4).fabric(small())
+    for accelerator in ("cuda", "gpu"):
+        with pytest.raises(RunError, match=r"cannot be used: [^!]*[^!.]\. Check --accelerator"):
+            Machines(accelerator=accelerator, devices=4).fabric(small())
 
 
 def test_folders_that_are_no_runs_are_told(tmp_path):
@@ -518,6 +521,34 @@ def test_resumed_over_an_unreadable_batch_is_bitwise_the_same(tmp_path, stop_aft
     monkeypatch.undo()
     train(parts.recipe, parts.path, resume=True)
     assert equal_states(whole, parts)
+
+
+def test_files_that_cannot_be_decoded_are_left_out_wherever_they_sort(tmp_path, capsys):
+    data = photographs(tmp_path / "data", broken=[0])
+    (data / "val" / "cat" / "00.png").write_text("no image")
+    changes: dict[str, Any] = {
+        "data": {"name": "folder", "path": str(data), "image_size": 8},
+        "train": {"epochs": 1, "batch_size": 8, "schedule": {"warmup_epochs": 0}},
+    }
+    with pytest.raises(DataError, match=r"cat/00\.png is not an image.* data\.undecodable=skip"):
+        opteq.train("geq_digits", run_dir=tmp_path / "run", quiet=True, **changes)
+    assert not (tmp_path / "run").exists()
+    changes["data"]["undecodable"] = "skip"
+    found = opteq.train("geq_digits", run_dir=tmp_path / "run", **changes)
+    assert (found.skipped, len(found.folder.skipped)) == (2, 2)
+    page = found.folder.report.read_text()
+    for words in ("2 files were left out", "up to 40 images to train", "train/cat/00.png"):
+        assert words in page
+    assert "up to 40 images to train" in capsys.readouterr().out
+    robust = opteq.certify(found, radii=(0.1,), steps=1, limit=8).robust
+    assert known(robust).images == 7
+    now = data.rename(tmp_path / "moved")
+    longer = opteq.train(resume=True, run_dir=found.path, path=now, epochs=2, quiet=True)
+    assert longer.skipped == 2
+    for path in now.rename(data).rglob("*.png"):
+        path.write_text("no image")
+    with pytest.raises(DataError, match=r"None of 40 images can be used\. The first: .*00\.png"):
+        opteq.train("geq_digits", run_dir=tmp_path / "none", quiet=True, **changes)
 
 
 def test_ema_added_before_a_resume_is_refused(tmp_path):

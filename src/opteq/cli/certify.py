@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from opteq.cli.console import new_console, progress_in_words
-from opteq.cli.options import Checkpoint, DataDir, Run
+from opteq.cli.options import Checkpoint, DataDir, MovedImages, RunOrName
 
 
 def certify(
-    run: Run,
+    run: RunOrName,
     radius: Annotated[
         list[float] | None,
         typer.Option(help="A radius (2-norm, pixels in [0, 1]). Repeatable. Default: chosen."),
@@ -20,6 +20,7 @@ def certify(
     steps: Annotated[int, typer.Option(help="Gradient steps of an attack.", min=1)] = 20,
     limit: Annotated[int, typer.Option(help="At most this many test images.", min=1)] = 200,
     checkpoint: Checkpoint = "best",
+    path: MovedImages = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -38,6 +39,7 @@ def certify(
             steps=steps,
             limit=limit,
             checkpoint=checkpoint,
+            path=path,
             data_dir=data_dir,
             progress=tell,
         )

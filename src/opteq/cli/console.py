@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
+
+    from opteq.errors import DataError
 
 # Where lines are kept, in a pipe or a log, this many seconds lie between two of them.
 _PAUSE = 10.0
@@ -19,6 +23,11 @@ def new_console(*, stderr: bool = False) -> Console:
     from opteq.training.progress import new_console
 
     return new_console(stderr=stderr)
+
+
+def about_file(path: Path, error: DataError) -> str:
+    """What is wrong with one file of many, which is named once."""
+    return str(error) if str(path) in error.problem else f"{path}: {error}"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from opteq.cli.options import DataDir
+from opteq.errors import counted
 
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "safetensors", "matplotlib")
 _EXTRAS = ("torchdiffeq", "tensorboard", "wandb")
@@ -37,7 +38,7 @@ def doctor(data_dir: DataDir = None) -> None:
 
 
 def _devices(torch) -> None:
-    typer.echo(f"devices: CPU with {torch.get_num_threads()} threads")
+    typer.echo(f"devices: CPU with {counted(torch.get_num_threads(), 'thread')}")
     for i in range(torch.cuda.device_count()):
         typer.echo(f"  GPU {i}: {torch.cuda.get_device_name(i)}")
     if torch.backends.mps.is_available():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from opteq.cli.console import new_console, progress_in_words
-from opteq.cli.options import Checkpoint, DataDir, Run
+from opteq.cli.options import Checkpoint, DataDir, MovedImages, RunOrName
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Run,
+    run: RunOrName,
     suite: Annotated[
         list[str] | None,
         typer.Option(
@@ -26,6 +26,7 @@ def evaluate(
         ),
     ] = None,
     checkpoint: Checkpoint = "best",
+    path: MovedImages = None,
     data_dir: DataDir = None,
     limit: Annotated[int | None, typer.Option(help="At most this many test images.", min=1)] = None,
     adaptive: Annotated[
@@ -57,6 +58,7 @@ def evaluate(
         found = workflow.evaluate(
             run,
             checkpoint=checkpoint,
+            path=path,
             data_dir=data_dir,
             limit=limit,
             suites=suite or ["accuracy"],

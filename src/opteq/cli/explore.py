@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import DataDir, RunOrName
+from opteq.cli.options import DataDir, MovedImages, RunOrName
 
 
 def explore(
@@ -20,6 +20,7 @@ def explore(
         int | None, typer.Option(min=1, max=65535, help="(default: the first that is free)")
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    path: MovedImages = None,
     data_dir: DataDir = None,
 ) -> None:
     """Try a trained model, or two side by side, on a page in the browser: pick, draw or upload an
@@ -30,7 +31,14 @@ def explore(
     from opteq.workflow.explore import explore as explored
 
     page = explored(
-        run, other, data_dir=data_dir, host=host, port=port, browser=browser, block=False
+        run,
+        other,
+        path=path,
+        data_dir=data_dir,
+        host=host,
+        port=port,
+        browser=browser,
+        block=False,
     )
     typer.echo(f"{page.local_url}  (Ctrl-C ends it)")
     page.block_thread()

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import DataDir, Run
+from opteq.cli.options import DataDir, MovedImages, RunOrName
 
 
 def export(
-    run: Run,
+    run: RunOrName,
     format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
     output: Annotated[
         Path | None, typer.Option(help="The file. (default: RUN/model.onnx or RUN/model.pt2)")
@@ -21,6 +21,7 @@ def export(
     ] = "auto",
     strict: Annotated[bool, typer.Option("--strict", help="torch.export's strict mode.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    path: MovedImages = None,
     data_dir: DataDir = None,
 ) -> None:
     """Export a trained model so that it runs without opteq: a fixed number of steps, weights as
@@ -39,6 +40,7 @@ def export(
         output,
         format=format,  # type: ignore[arg-type]
         steps="auto" if steps == "auto" else int(steps),
+        path=path,
         data_dir=data_dir,
         strict=strict,
         force=force,

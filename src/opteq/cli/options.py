@@ -14,6 +14,14 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
+MovedImages = Annotated[
+    Path | None,
+    typer.Option("--path", help="Where the run's own images are now, if they have moved."),
+]
+Images = Annotated[
+    list[str],
+    typer.Argument(help="Image files, folders, patterns in quotes, or - for a list on stdin."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a value of the recipe: train.epochs=5. May be repeated."),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from opteq.cli.options import RunOrName
+from opteq.cli.console import about_file
+from opteq.cli.options import Images, RunOrName
 
 if TYPE_CHECKING:
     from opteq.errors import DataError
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
     Answers = Iterable[tuple[Path, Prediction | Mask | DataError]]
 
+# Below the current folder: beside the images, explanations would be taken for images.
+_EXPLAINED = Path("explained")
+
 
 def predict(
     run: RunOrName,
-    images: Annotated[
-        list[str],
-        typer.Argument(help="Image files, folders, patterns in quotes, or - for a list on stdin."),
-    ],
+    images: Images,
     top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3,
     batch: Annotated[int, typer.Option(help="Images at a time.", min=1, max=4096)] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
@@ -32,7 +33,7 @@ def predict(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(help="The folder for pictures: explanations, masks. (default: explained)"),
+        typer.Option(help=f"The folder for pictures: explanations, masks. (default: {_EXPLAINED})"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Write into --output even if it is not empty.")
@@ -51,7 +52,7 @@ def predict(
     if as_json and as_csv:
         raise OptionError("--json and --csv contradict each other.", "Give one of them.")
     paths = find_images(images)
-    folder = output or (Path("explained") if explained else None)
+    folder = output or (_EXPLAINED if explained else None)
     if folder is not None and folder.exists():
         if not folder.is_dir():
             raise OptionError(f"{folder} is a file.", "Give a folder as --output.")
@@ -103,8 +104,7 @@ def _print(answers: Answers, as_json: bool, as_csv: bool) -> bool:
     for path, answer in answers:
         if isinstance(answer, DataError):
             good = False
-            named = answer.problem.startswith(str(path))
-            typer.echo(answer.problem if named else f"{path}: {answer.problem}", err=True)
+            typer.echo(about_file(path, answer), err=True)
             if as_json:
                 typer.echo(json.dumps({"file": str(path), "error": answer.problem}))
             continue
@@ -137,7 +137,8 @@ def explain(
     run: RunOrName,
     image: Annotated[Path, typer.Argument(help="An image file.")],
     output: Annotated[
-        Path | None, typer.Option(help="The picture. (default: IMAGE-explained.png)")
+        Path | None,
+        typer.Option(help=f"The picture. (default: {_EXPLAINED}/IMAGE-explained.png)"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the picture.")] = False,
 ) -> None:
@@ -148,7 +149,7 @@ def explain(
     """
     from opteq.workflow.predict import explain as explained
 
-    target = image.with_name(f"{image.stem}-explained.png") if output is None else output
+    target = output or _EXPLAINED / f"{image.stem}-explained.png"
     for line in explained(run, image, output=target, force=force).words():
         typer.echo(line)
     typer.echo(f"picture: {target}")

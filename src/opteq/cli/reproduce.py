@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +50,7 @@ def reproduce(
 
     opteq reproduce kerdeq-t3 --seeds 2
     """
+    from opteq.environment import command
     from opteq.errors import OptionError, UnknownOptionError, nearest
     from opteq.options import one_of
     from opteq.papers.catalogue import TITLES
@@ -87,6 +86,6 @@ def reproduce(
     for name, at in chosen:
         planned(name, scale=at, **settings)
     for name, at in chosen:
-        found = run(name, scale=at, **settings, command=shlex.join(["opteq", *sys.argv[1:]]))
+        found = run(name, scale=at, **settings, command=command())
         console.print(f"\n{found}")
         console.print(f"\npage, table and pictures: {found.report}, {found.page.name}")

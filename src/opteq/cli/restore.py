@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from opteq.cli.options import RunOrName
+from opteq.cli.console import about_file
+from opteq.cli.options import Images, RunOrName
 
 
 def restore(
     run: RunOrName,
-    images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    images: Images,
     noise: Annotated[
         float | None,
         typer.Option(
@@ -60,7 +61,7 @@ def restore(
     ):
         if isinstance(answer, DataError):
             failed += 1
-            typer.echo(f"{path}: {answer.problem} {answer.remedy}", err=True)
+            typer.echo(about_file(path, answer), err=True)
             continue
         typer.echo(f"{path}: {answer}")
     if failed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,11 @@ def train(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --run-dir.")] = False,
     path: Annotated[
-        Path | None, typer.Option(help="Where your own images are: data.path of the recipe.")
+        Path | None,
+        typer.Option(
+            help="Where your own images are: data.path of the recipe; with --resume, where they "
+            "are now, if they have moved."
+        ),
     ] = None,
     epochs: Annotated[
         int | None,
@@ -78,9 +81,6 @@ def train(
     from opteq.training.recipe_files import load_recipe
 
     settings = None
-    if path is not None:
-        quoted = json.dumps(str(path.absolute()), ensure_ascii=False)
-        overrides = [*(overrides or []), f"data.path={quoted}"]
     if recipe is not None or overrides or not resume:
         settings = load_recipe(recipe or "geq_digits", overrides or [])
     if resume and overrides:
@@ -96,6 +96,7 @@ def train(
         run_dir=run_dir,
         resume=resume,
         force=force,
+        path=path,
         data_dir=data_dir,
         accelerator=accelerator,
         devices=int(devices) if devices != "auto" else "auto",
@@ -106,12 +107,13 @@ def train(
         minutes=minutes,
         init_from=init_from,
     )
+    from opteq.data.batches import left_out
     from opteq.training.distributed import is_first
 
     if not is_first():
         raise typer.Exit(0 if run.finished else 130)
     if run.skipped:
-        console.print(f"{run.skipped} files could not be decoded and were left out.")
+        console.print("\n  ".join(left_out(run.folder.skipped)))
     if not run.finished:
         console.print(f"Stopped and saved. To continue: opteq train --resume --run-dir {run.path}")
         raise typer.Exit(130)

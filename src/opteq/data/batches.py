@@ -3,15 +3,15 @@ resume anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from opteq.data.dataset import ImageSet, MemoryImages
-from opteq.errors import DataError
+from opteq.data.dataset import ImageSet, MemoryImages, decodable
+from opteq.errors import DataError, counted
 
 Batch = tuple[Tensor, Tensor]
 
@@ -24,6 +24,20 @@ class Skipped:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+
+def left_out(files: Sequence[str], shown: int = 5) -> list[str]:
+    """In words, line by line: how many files could not be used, and the first of them.
+
+    >>> left_out(["mine/cat/3.png"])
+    ['1 file was left out, since it could not be decoded:', 'mine/cat/3.png']
+    """
+    words = ("was", "it") if len(files) == 1 else ("were", "they")
+    head = (
+        f"{counted(len(files), 'file')} {words[0]} left out, since {words[1]} could not be decoded:"
+    )
+    more = len(files) - shown
+    return [head, *files[:shown], *([f"and {more:,} more"] if more > 0 else [])]
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> Tensor:
@@ -103,8 +117,11 @@ class _Batches(Dataset):
             try:
                 image, label = self.images.read(index)
             except DataError as error:
-                if self.undecodable == "stop" or error.path is None:
+                if error.path is None:
                     raise
+                if self.undecodable == "stop":
+                    remedy = f"{error.remedy} data.undecodable=skip leaves such files out."
+                    raise DataError(error.problem, remedy, error.path) from None
                 bad.append(str(error.path))
                 continue
             images.append(image)
@@ -126,15 +143,7 @@ def pixel_statistics(images: ImageSet, most: int = 512) -> tuple[Tensor, Tensor]
         pixels = images.images
     else:
         chosen = torch.linspace(0, len(images) - 1, min(most, len(images))).long().unique()
-        readable = []
-        for index in chosen.tolist():
-            try:
-                readable.append(images.read(index)[0])
-            except DataError:
-                continue
-        if not readable:
-            raise DataError("None of the training images can be decoded.", "Check the files.")
-        pixels = torch.stack(readable)
+        pixels = torch.stack([image for image, _ in decodable(images.subset(chosen))])
     channels = pixels.shape[1]
     # Counts of each byte are exact and need no copy of the images as floats.
     values = torch.arange(256, dtype=torch.float64) / 255

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opteq.addresses import function_at, is_address
-from opteq.data.download import data_folder
+from opteq.addresses import function_at, is_address, require_function
+from opteq.data.download import data_folder, is_given
 from opteq.errors import DataError, DataWarning, OptionError, UnknownOptionError, nearest
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def named(name: str) -> Named:
     """What is known about a dataset; `my_file.py:load` is one of your own."""
     if is_address(name):
         return Named("data of your own", "", _own(name, function_at(name)))
+    require_function(name)
     if name not in NAMED:
         raise UnknownOptionError(f"There is no dataset {name!r}.", nearest(name, NAMED))
     return NAMED[name]
@@ -113,6 +114,12 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
             "For your own images: opteq train photos --path DIR. Where data sets are is a matter "
             "of --data-dir.",
         )
+    if settings.path is None and settings.name in _OWN and not is_given(data_dir):
+        raise DataError(
+            f"data.name={settings.name} stands for images of your own, and nothing says where they "
+            "are.",
+            "Give their folder: --path my_photos (path= in Python), or --data-dir my_photos.",
+        )
     data = found.load(settings, data_folder(Path(data_dir) if data_dir else None))
     _warn_if_incomplete(data, settings, found.complete)
     if settings.split == "five_known":
@@ -126,8 +133,12 @@ def load_data(settings: DataSettings | str, data_dir: Path | str | None = None) 
     )
 
 
+# Images of a user's own.
+_OWN = ("folder", "pairs", "photos")
+
+
 def _has_path(name: str) -> bool:
-    return name in ("folder", "pairs", "bsd", "photos", GIVEN) or name in _REGISTERED
+    return name in (*_OWN, "bsd", GIVEN) or name in _REGISTERED
 
 
 def _warn_if_incomplete(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,11 +101,32 @@ class Data:
     corrupted: Callable[[str, int], ImageSet] | None = None
     """Published corrupted test images by kind and severity, where they are at hand."""
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int, int]:
         """The shape of one image."""
-        channels, height, width = self.train.read(0)[0].shape
+        channels, height, width = next(decodable(self.train))[0].shape
         return channels, height, width
+
+
+def decodable(images: ImageSet) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images with their labels, without files that cannot be decoded; an error if none can."""
+    count, first = 0, None
+    for index in range(len(images)):
+        try:
+            pair = images.read(index)
+        except DataError as error:
+            if error.path is None:
+                raise
+            first = first or error
+            continue
+        count += 1
+        yield pair
+    if first is not None and not count:
+        raise DataError(
+            f"None of {len(images)} images can be used. The first: {first.problem}",
+            first.remedy,
+            path=first.path,
+        )
 
 
 def content_key(*tensors: Tensor) -> str:
@@ -180,9 +202,11 @@ def _opened(path: Path, read: Callable[[Any], np.ndarray]) -> np.ndarray:
             raise DataError(
                 f"{path} cannot be read ({error.strerror}).", "Check the path.", path=path
             ) from None
+        # Of a file of another kind, Pillow only repeats the name.
+        why = "" if isinstance(error, UnidentifiedImageError) else f" ({_first_line(error)})"
         raise DataError(
-            f"{path} is not an image that can be decoded ({_first_line(error)}).",
-            "Replace or remove it; training goes on without such files with data.undecodable=skip.",
+            f"{path} is not an image that can be decoded{why}.",
+            "Replace or remove it.",
             path=path,
         ) from None
     except Image.DecompressionBombError as error:

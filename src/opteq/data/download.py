@@ -29,11 +29,16 @@ class Archive:
         return self.url.rsplit("/", 1)[-1]
 
 
+def is_given(folder: Path | str | None) -> bool:
+    """Whether a user says where data is."""
+    return folder is not None or bool(os.environ.get("OPTEQ_DATA"))
+
+
 def data_folder(given: Path | None) -> Path:
     """`--data-dir`, else $OPTEQ_DATA, else the user's cache."""
     if given is not None:
         return given
-    if os.environ.get("OPTEQ_DATA"):
+    if is_given(None):
         return Path(os.environ["OPTEQ_DATA"])
     import pooch
 
@@ -84,7 +89,8 @@ def _fetch(name: str, folder: Path, archive: Archive) -> Path:
             "Try again later, or download it from its owner's page by hand.",
         ) from None
     except OSError as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        words = str(error).partition(" with url: ")[0] or type(error).__name__
+        reason = words.splitlines()[0][:120]
         raise _absent(name, folder, archive, f"the download failed: {reason}") from None
     return unpack(folder / archive.file, folder / archive.unpacks_to)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from opteq.data.dataset import VOID, Data, FileImages, ImageSet, check_labels, decode, decode_labels
 from opteq.data.download import Archive, find_or_fetch
-from opteq.data.listing import SUFFIXES, Paths, images_below
-from opteq.errors import DataError
+from opteq.data.listing import SUFFIXES, Paths, images_below, require_folder
+from opteq.errors import DataError, counted
 
 _IMAGENETTE = Archive(
     "https://s3.amazonaws.com/fast-ai-imageclas/imagenette2.tgz",
@@ -47,10 +47,7 @@ def load_image_folder(
     """One folder of images for each class, below `train` and `val` (or `test`). Without these two,
     class folders lie in the folder itself, and a fraction `test` of each class, drawn with `seed`
     and at least one image, is kept for testing."""
-    if not folder.is_dir():
-        raise DataError(
-            f"There is no folder {folder}.", "If it has moved, give its new place: data.path=DIR."
-        )
+    require_folder(folder)
     train = folder / "train"
     kept = next((p for p in (folder / "val", folder / "test") if p.is_dir()), None)
     if train.is_dir() != (kept is not None):
@@ -76,7 +73,7 @@ def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Dat
     classes = tuple(_class_names(folder))
     if len(classes) < 2:
         raise DataError(
-            f"{folder} has {len(classes)} class folders.",
+            f"{folder} has {counted(len(classes), 'class folder')}.",
             "Put the images of each class into CLASS/, or into train/CLASS/ and val/CLASS/.",
         )
     every = _class_folders(folder, classes, size)
@@ -86,7 +83,7 @@ def _split(folder: Path, *, size: int, name: str, test: float, seed: int) -> Dat
         own = (labels == label).nonzero()[:, 0]
         if len(own) < 2:
             raise DataError(
-                f"{folder / title} has {len(own)} images.",
+                f"{folder / title} has {counted(len(own), 'image')}.",
                 "Each class needs two: one to learn from, one to test on.",
             )
         own = own[torch.randperm(len(own), generator=generator)]
@@ -180,6 +177,7 @@ def load_pairs(
     """Folders train/images with train/labels, and val/images with val/labels, label maps named like
     their images. Labels in `void` do not count. Without train and val, images and labels lie in
     the folder itself, and the last fifth of the images is the test set."""
+    require_folder(folder)
     table = torch.arange(256)
     table[list(void)] = VOID
     parts = [folder / "train", folder / "val"]
@@ -203,7 +201,9 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
         )
     found, maps = images_below(images), _by_place(labels)
     if len(found) < 2:
-        raise DataError(f"{images} has {len(found)} images.", "There must be at least two.")
+        raise DataError(
+            f"{images} has {counted(len(found), 'image')}.", "There must be at least two."
+        )
     pairs = []
     for path in found:
         place = path.relative_to(images).with_suffix("")

@@ -93,6 +93,15 @@ def remembering(listings: Listings) -> Iterator[None]:
         _listings.reset(token)
 
 
+def require_folder(folder: Path) -> None:
+    """Refuse a folder that is not there."""
+    if not folder.is_dir():
+        raise DataError(
+            f"There is no folder {folder}.",
+            "If it has moved, give its new place: --path DIR (path= in Python).",
+        )
+
+
 def images_below(folder: Path) -> Paths:
     """Every image file below a folder, in the order of their names, without hidden ones."""
     listings = _listings.get()

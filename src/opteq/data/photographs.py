@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from opteq.data.dataset import Data, ImageSet, MemoryImages, decode
-from opteq.data.listing import Paths, images_below
-from opteq.errors import DataError
+from opteq.data.listing import Paths, images_below, require_folder
+from opteq.errors import DataError, counted
 
 
 class Photographs(ImageSet):
@@ -75,9 +75,12 @@ def _landscape(image: Tensor) -> Tensor:
 
 def load_photographs(folder: Path, size: tuple[int, int]) -> Data:
     """Any folder of photographs: every tenth, in the order of their names, is for tests."""
+    require_folder(folder)
     paths = images_below(folder)
     if len(paths) < 2:
-        raise DataError(f"{folder} has {len(paths)} images.", "There must be at least two.")
+        raise DataError(
+            f"{folder} has {counted(len(paths), 'image')}.", "There must be at least two."
+        )
     test = paths[::10]
     train = paths.take([i for i in range(len(paths)) if i % 10])
     return Data("photos", Photographs(train, size), Photographs(test, size), (), task="restoration")

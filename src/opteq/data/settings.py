@@ -17,7 +17,7 @@ class DataSettings(Settings):
     name: str
     """See `opteq list data`."""
     path: str | None = None
-    """For folder and pairs: where the images are, if not in the data folder itself."""
+    """For folder, pairs and photos: where the images are, if not in the data folder itself."""
     split: Literal["standard", "super_classes", "five_known"] = "standard"
     """super_classes: four sub-classes of each are learnt, the fifth is unseen (for digits: even and
     odd, 8 and 9 unseen); five_known: only the first five classes are learnt."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from opteq.data.dataset import Data, ImageSet, MemoryImages
-from opteq.errors import DataError, DataWarning, OptionError
+from opteq.data.dataset import Data, ImageSet, MemoryImages, decodable
+from opteq.errors import DataError, DataWarning, OptionError, counted
 
 
 def super_class_split(
@@ -95,7 +95,7 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
     chosen = order[turn[order].argsort(stable=True)[:count]]
     if count < len(classes):
         warnings.warn(
-            f"{count} images are too few to show all of {len(classes)} classes.",
+            f"A sample of {counted(count, 'image')} cannot show all of {len(classes)} classes.",
             DataWarning,
             stacklevel=2,
         )
@@ -103,9 +103,9 @@ def limited(images: ImageSet, count: int | None) -> ImageSet:
 
 
 def sample(images: ImageSet, count: int | None) -> tuple[Tensor, Tensor]:
-    """`limited`, as one tensor of images and one of labels."""
-    chosen = limited(images, count)
-    pairs = [chosen.read(i) for i in range(len(chosen))]
+    """`limited`, as one tensor of images and one of labels; files that cannot be decoded are left
+    out."""
+    pairs = list(decodable(limited(images, count)))
     return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
 
 

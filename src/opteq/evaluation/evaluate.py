@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from opteq.addresses import without_folder
 from opteq.data.batches import Skipped, evaluation_batches, read_batches
-from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, ImageSet
 from opteq.data.settings import MeasureSettings
 from opteq.data.splits import limited
@@ -34,6 +34,7 @@ from opteq.models.seeded import Seeded
 from opteq.training.folder import RunFolder
 from opteq.training.inert import warn_if_inert
 from opteq.training.load import load
+from opteq.training.recipe import Recipe
 from opteq.training.tally import Sums, Tally
 from opteq.training.tasks import tally_for
 
@@ -45,14 +46,14 @@ def load_run(
     *,
     checkpoint: str = "best",
     data_dir: Path | None = None,
+    images: Path | None = None,
     data: Data | None = None,
     limit: int | None = None,
 ) -> tuple[Network, Data, Any]:
     """The model of a run, its data unless other `data` is given, and batches of the test images or
-    a sample of them."""
-    recipe = RunFolder(path).recipe
+    a sample of them; `images` is where a user's own have moved to."""
     model = load(path, checkpoint)  # type: ignore[arg-type]
-    data = load_data(recipe.data, data_dir) if data is None else data
+    data = RunFolder(path).data(data_dir, images) if data is None else data
     require_same_classes(model, data, path)
     return model, data, _test_batches(model, data, limit)
 
@@ -62,6 +63,7 @@ def evaluate_run(
     *,
     checkpoint: str = "best",
     data_dir: Path | None = None,
+    images: Path | None = None,
     limit: int | None = None,
     suites: Sequence[str] = ("accuracy",),
     adaptive: bool = False,
@@ -74,22 +76,29 @@ def evaluate_run(
     recipe."""
     require_suites(suites)
     model, data, _ = load_run(
-        path, checkpoint=checkpoint, data_dir=data_dir, data=data, limit=limit
+        path, checkpoint=checkpoint, data_dir=data_dir, images=images, data=data, limit=limit
     )
     recipe = RunFolder(path).recipe
     return evaluate_model(
         model,
         data,
-        what=f"{recipe.model.name}, {checkpoint} checkpoint of {path}",
+        what=f"{without_folder(recipe.model.name)}, {_weights(recipe, checkpoint)} of {path}",
         split=recipe.data.split,
         seed=recipe.seed,
-        folder=path / "evaluate",
+        folder=RunFolder(path).results("evaluate"),
         limit=limit,
         suites=suites,
         adaptive=adaptive,
         measure=_measure(recipe.measure, model, noise),
         progress=progress,
     )
+
+
+def _weights(recipe: Recipe, checkpoint: str) -> str:
+    """Which weights these are; the best are the last where no images were kept back to choose."""
+    if checkpoint == "best" and not recipe.data.validation:
+        return "last epoch"
+    return f"{checkpoint} checkpoint"
 
 
 def _measure(own: MeasureSettings, model: Network, noise: float | None) -> MeasureSettings:

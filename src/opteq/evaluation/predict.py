@@ -17,7 +17,7 @@ from opteq.data.dataset import decode
 from opteq.errors import DataError, NotConvergedWarning, OptionError
 from opteq.models.network import Network
 from opteq.models.restorer import Restorer
-from opteq.models.seeded import Seeded
+from opteq.models.seeded import HOW_MARKED, Seeded
 
 Radius = Callable[[Tensor], Tensor | None]
 _BATCH = 32
@@ -113,10 +113,7 @@ def _refuse(model: Network) -> None:
     if isinstance(model, Restorer):
         raise OptionError("This model restores images.", "Use opteq restore.")
     if isinstance(model, Seeded):
-        raise OptionError(
-            "This model needs marked pixels beside the image.",
-            "Load it with opteq.load(run), and see examples in its model card.",
-        )
+        raise OptionError("This model needs marked pixels beside the image.", HOW_MARKED)
 
 
 def _read(model: Network, path: Path) -> Tensor | DataError:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from opteq.context import eval_mode
-from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
+from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError, counted
 from opteq.layer import Equilibrium
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, first_guess, reflected
@@ -42,7 +42,7 @@ class Restored:
 
     def __str__(self) -> str:
         count, height, width = len(self.image), *self.image.shape[-2:]
-        words = f"{count} image{'s' * (count != 1)} of {height}x{width}"
+        words = f"{counted(count, 'image')} of {height}x{width}"
         if not count:
             return words
         bad = int((~self.solution.converged).sum())

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opteq.addresses import function_at, is_address
+from opteq.addresses import function_at, is_address, require_function
 from opteq.errors import OptionError, RenamedWarning, UnknownOptionError, nearest
 from opteq.models.catalogue import ENTRIES, Entry
 
@@ -66,6 +66,7 @@ def entry(name: str) -> Entry:
     """What is known about a model."""
     if is_address(name):
         return Entry(name=name, builder=function_at(name), options={}, summary=_OWN, paper="")
+    require_function(name)
     if name not in _BY_NAME:
         raise UnknownOptionError(f"There is no model {name!r}.", nearest(name, _BY_NAME))
     return _BY_NAME[name]

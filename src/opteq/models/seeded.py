@@ -28,6 +28,11 @@ _HOLD = 1e3
 _NOTHING, _FAINTEST, _FAINT, _LOUD = -15.0, -8.0, -4.0, 3.0
 UNMARKED = 255
 """Stands where no class is marked, as in label maps."""
+HOW_MARKED = (
+    "In Python: opteq.load(run)(images, marks), marks (batch, height, width) with a class, or "
+    f"{UNMARKED} where none is known."
+)
+"""How a model is used that commands cannot serve, which take images alone."""
 
 
 class Seeded(Network):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from opteq.errors import OptionError, ShapeError
-from opteq.options import strict_options
+from opteq.errors import ShapeError
+from opteq.options import instance, strict_options
 from opteq.problem.curvature import Curvature
 from opteq.problem.penalty import Penalty, Step
 from opteq.problem.similarity import BoundSimilarity, Similarity
@@ -66,16 +66,18 @@ class Problem(nn.Module):
 
     def __init__(self, penalty: Penalty, similarity: Similarity) -> None:
         super().__init__()
-        if not isinstance(penalty, Penalty):
-            raise OptionError(
-                f"penalty is a {type(penalty).__name__}.",
-                "Give a Penalty such as NonNegative(), or wrap an activation in Activation(...).",
-            )
-        if not isinstance(similarity, Similarity):
-            raise OptionError(
-                f"similarity is a {type(similarity).__name__}.",
-                "Give a Similarity such as Gaussian(W), or subclass Similarity.",
-            )
+        instance(
+            "penalty",
+            penalty,
+            Penalty,
+            "Give a Penalty such as NonNegative(), or wrap an activation in Activation(...).",
+        )
+        instance(
+            "similarity",
+            similarity,
+            Similarity,
+            "Give a Similarity such as Gaussian(W), or subclass Similarity.",
+        )
         self.penalty = penalty
         self.similarity = similarity
 

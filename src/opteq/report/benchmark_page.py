@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opteq.environment import environment
+from opteq.errors import counted
 from opteq.evaluation.benchmark import Benchmark, Finding, Outcome
 from opteq.exhibits import Table
 from opteq.files import make_folder, write_atomically
@@ -41,8 +42,8 @@ def write_summary(done: list[tuple[Benchmark, Outcome]], output: Path) -> None:
         "# Speed",
         "",
         f"`{found['command']}`: opteq {found['opteq']}, torch {found['torch']}, "
-        f"{found['threads']} thread(s) of {machine}. Contenders take turns; each one's best time "
-        "counts.",
+        f"{counted(found['threads'], 'thread')} of {machine}. Contenders take turns; each one's "
+        "best time counts.",
         "",
     ]
     text = "\n".join(head) + "\n".join(outcome_text(*pair) for pair in done)

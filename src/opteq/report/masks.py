@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from opteq.data.dataset import Data
+from opteq.data.dataset import Data, decodable
 from opteq.exhibits import Tile, Tiles
 from opteq.files import make_folder, write_atomically
 from opteq.models.network import Network
@@ -48,8 +49,7 @@ def look_at_masks(model: Network, data: Data) -> Tiles:
     the two differ."""
     rows = []
     colours = palette(len(data.classes)) / 255
-    for i in range(min(_SHOWN, len(data.test))):
-        image, truth = data.test.read(i)
+    for i, (image, truth) in enumerate(islice(decodable(data.test), _SHOWN)):
         x = image[None].to(model.pixel_mean) / 255
         found = model(x).argmax(1)[0].cpu().numpy()
         counted = truth.numpy() < len(colours)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from opteq.data.dataset import Data
+from opteq.data.dataset import Data, decodable
 from opteq.data.measuring import LEVEL, measure_for_test
 from opteq.errors import NotConvergedWarning
 from opteq.exhibits import Curves, Picture, Series, Tile, Tiles
@@ -25,7 +26,7 @@ _STEPS = (1, 2, 3, 5, 8, 12, 20, 40, 80)
 @torch.no_grad()
 def look_at_restorer(model: Restorer, data: Data, noise: float) -> list[tuple[str, Picture]]:
     """Pictures, each with what it shows in words."""
-    images = [_centre(data.test.read(i)[0]) for i in range(min(3, len(data.test)))]
+    images = [_centre(image) for image, _ in islice(decodable(data.test), 3)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         shown = _shown(model, images, noise)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from opteq.exhibits import Table
-from opteq.files import make_folder, write_atomically
+from opteq.files import write_atomically
 from opteq.report.page import ACCENT, SECOND, logarithmic, new_figure, write_png
 from opteq.theory.robustness import RobustAccuracy
 
@@ -41,14 +41,8 @@ def _unsolved(found: RobustAccuracy) -> str:
     )
 
 
-def robust_folder(run: Path) -> Path:
-    """Where the certified accuracy of a run is kept."""
-    return run / "certify"
-
-
-def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
-    """RUN/certify/accuracy.csv and .png; returns the folder."""
-    folder = make_folder(robust_folder(run))
+def write_robust(found: RobustAccuracy, folder: Path, title: str) -> None:
+    """Certified accuracy as accuracy.csv and .png in a folder that is there."""
     points = zip(
         (0.0, *found.radii),
         (found.clean, *found.certified),
@@ -79,4 +73,3 @@ def write_robust(found: RobustAccuracy, run: Path, title: str) -> Path:
     axis.set_title("The truth lies between", fontsize=9)
     axis.legend(frameon=False)
     write_png(figure, folder / "accuracy.png", title)
-    return folder

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from opteq.addresses import without_folder
+from opteq.data.batches import left_out
 from opteq.data.dataset import Data
-from opteq.errors import RunError
+from opteq.errors import RunError, counted
 from opteq.evaluation.evaluate import on_test_images, require_same_classes
 from opteq.models.registry import entry
 from opteq.models.restorer import LEVEL, Restorer
@@ -14,6 +16,7 @@ from opteq.report.measured import measured_later
 from opteq.report.page import render, svg
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
+from opteq.training.recipe import Recipe
 from opteq.training.scores import part_tested, score_words
 from opteq.training.tally import Tally
 
@@ -37,6 +40,7 @@ def write_report(run: RunFolder, data: Data) -> None:
     recipe = run.recipe
     model = load(run.path)
     require_same_classes(model, data, run.path)
+    skipped = run.skipped if records[-1].get("skipped_files") else []
     restores = data.task == "restoration"
     found = on_test_images(
         model,
@@ -62,8 +66,7 @@ def write_report(run: RunFolder, data: Data) -> None:
     render(
         "run.html",
         run.report,
-        title=recipe.name,
-        summary=recipe.summary or entry(recipe.model.name).summary,
+        **_heading(recipe),
         tested=part_tested(figures),
         headline=_headline(recipe, figures, records, model.count_parameters()),
         learning=svg(learning_curves(records)),
@@ -79,15 +82,27 @@ def write_report(run: RunFolder, data: Data) -> None:
         reference=recipe.reference,
         environment=run.environment(),
         protocol=(
-            f"{data.name} ({recipe.data.split} split), {len(data.train):,} images to train, "
-            f"{len(data.test):,} to test, {records[-1]['epoch']} epochs, seed {recipe.seed}"
+            f"{data.name} ({recipe.data.split} split), {'up to ' if skipped else ''}"
+            f"{len(data.train):,} images to train, {len(data.test):,} to test, "
+            f"{counted(records[-1]['epoch'], 'epoch')}, seed {recipe.seed}"
         ),
+        skipped=left_out(skipped) if skipped else [],
         selected=bool(recipe.data.validation),
     )
 
 
+def _heading(recipe: Recipe) -> dict[str, str]:
+    """What was trained: the recipe, or the model where that is not the recipe's own."""
+    if recipe.summary:
+        return {"title": recipe.name, "summary": recipe.summary}
+    title, words = without_folder(recipe.model.name), entry(recipe.model.name).summary
+    if recipe.name != title.rpartition(":")[2]:  # a run may be called after its model
+        words += f", trained by the recipe {recipe.name}"
+    return {"title": title, "summary": words}
+
+
 def _headline(
-    recipe: Any, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
+    recipe: Recipe, figures: dict[str, Any], records: list[dict[str, Any]], parameters: int
 ) -> list[tuple[str, str]]:
     part = f", {part_tested(figures)} images" if part_tested(figures) else ""
     headline = [(f"test {name}{part}", value) for name, value in score_words(figures)]

@@ -75,8 +75,8 @@ def propositions_of(
     measured by `margin_gap`.
 
     The propositions are for one layer z(Ux): inputs are the features that are injected, and the
-    head's norm is that of its matrix. Proposition 4 requires Gaussian U: the trained U is
-    replaced by Gaussian ones of equal variance, `draws` times.
+    head's norm is that of its matrix. Proposition 4 is about pairs of images and requires
+    Gaussian U: the trained U is replaced by Gaussian ones of equal variance, `draws` times.
     """
     found = []
     layers = _injected_layers(model, model.stem((x - model.pixel_mean) / model.pixel_std))
@@ -84,7 +84,7 @@ def propositions_of(
         name = "layer" if len(layers) == 1 else f"branch {i + 1}"
         bounds = _norms(model, subject, samples, margin)
         bounds[0] = replace(bounds[0], measured=gap)
-        if _convolution_of(subject.injection) is not None:
+        if len(x) > 1 and _convolution_of(subject.injection) is not None:
             bounds += _similarity(subject, draws)
         found += [(name, bound) for bound in bounds]
     return found

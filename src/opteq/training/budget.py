@@ -13,11 +13,12 @@ from typing import Any
 from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data, FileImages
 from opteq.data.splits import limited
-from opteq.errors import NotConvergedWarning, OptionError
+from opteq.errors import NotConvergedWarning, OptionError, counted
 from opteq.models.registry import defaults_of
 from opteq.training.loop import Trainer
 from opteq.training.meter import Meter
 from opteq.training.recipe import Recipe
+from opteq.training.recipe_files import WARMUP
 
 # Photographs are read at one of these sides. Between two of them the stem has one reduction more
 # or less, so that the equilibrium works on features of the same side.
@@ -64,8 +65,8 @@ def fitted(
         )
     epochs, size = min(fit.epochs, _MANY), fit.recipe.data.image_size
     side = "" if size is None else f", images of side {size}"
-    announce(f"{minutes:g} minutes: {epochs} epochs of {fit.epoch:.1f} s{side}")
-    warmup = min(recipe.train.schedule.warmup_epochs, epochs / 5)
+    announce(f"{minutes:g} minutes: {counted(epochs, 'epoch')} of {fit.epoch:.1f} s{side}")
+    warmup = min(recipe.train.schedule.warmup_epochs, WARMUP * epochs)
     schedule = recipe.train.schedule.model_copy(update={"warmup_epochs": warmup, "milestones": ()})
     changes = {"epochs": epochs, "evaluate_every": min(fit.every, epochs), "schedule": schedule}
     return fit.recipe.model_copy(update={"train": fit.recipe.train.model_copy(update=changes)})

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from opteq.context import at_most, eval_mode
-from opteq.data.batches import pixel_statistics
-from opteq.data.dataset import Data, Task
+from opteq.data.batches import pixel_statistics, read_batches
+from opteq.data.dataset import Data, Task, decodable
 from opteq.data.settings import AugmentSettings
 from opteq.errors import LawError, OpteqError, RecipeError
 from opteq.layer import equilibria
@@ -36,6 +36,8 @@ def build_model(recipe: Recipe, data: Data) -> Network:
             f"{recipe.model.name} is for {task}, {data.name} for {data.task}.",
             "Choose a model and data of the same kind.",
         )
+    if recipe.data.undecodable == "stop":
+        next(read_batches(data.train, [torch.tensor([0])], device=torch.device("cpu")))
     _refuse_too_large(recipe, data)
     torch.manual_seed(recipe.seed)
     _refuse_what_has_no_use(recipe, data)
@@ -144,7 +146,7 @@ def _tuples(value: object) -> object:
 
 
 def _try(model: Network, recipe: Recipe, data: Data) -> None:
-    x = data.train.read(0)[0][None].float() / 255
+    x = next(decodable(data.train))[0][None].float() / 255
     try:
         with torch.no_grad(), eval_mode(model), at_most(model, 1):
             logits = model(x)

@@ -10,7 +10,7 @@ from typing import Any
 
 from opteq.data.catalogue import load_data
 from opteq.environment import environment
-from opteq.errors import OptionError, RunError
+from opteq.errors import OptionError, RunError, counted
 from opteq.exhibits import Table
 from opteq.training.build import skeleton
 from opteq.training.checkpoint import load_checkpoint, require_same_data
@@ -84,7 +84,8 @@ class Comparison:
         part = part_tested(tests[0]) or f"{tests[0]['images']:,}"
         return (
             f"{data.name}, {limit}, {part} test images, "
-            f"{recipe.train.epochs} epochs, {len(tests)} seeds; threads: {found['threads']}; "
+            f"{counted(recipe.train.epochs, 'epoch')}, {counted(len(tests), 'seed')}; "
+            f"threads: {found['threads']}; "
             f"command: {found['command']}"
         )
 
@@ -206,6 +207,7 @@ def run_comparison(
                 run.path,
                 resume=exists,
                 force=run.path.exists() and not exists,
+                data_dir=data_dir,
                 data=loaded[recipe.data],
                 progress=progress(),
                 report=report,

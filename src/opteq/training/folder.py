@@ -10,14 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from opteq.data.catalogue import load_data
+from opteq.data.dataset import Data
 from opteq.environment import environment
 from opteq.errors import RunError
 from opteq.files import write_atomically
-from opteq.training.checkpoint import FORMAT
+from opteq.training.bundled import bundled
+from opteq.training.checkpoint import FORMAT, load_checkpoint
 from opteq.training.recipe import Recipe
 from opteq.training.recipe_files import load_recipe, whole_recipe
 
 RECIPE, ENVIRONMENT, METRICS = "recipe.yaml", "environment.json", "metrics.jsonl"
+# The key of the environment that stays in the folder: a place on this machine.
+_DATA_DIR = "data_dir"
 LAST, BEST, REPORT = "last.safetensors", "best.safetensors", "report.html"
 _OURS = (RECIPE, ENVIRONMENT, METRICS, LAST, BEST, REPORT)
 
@@ -48,12 +53,23 @@ class RunFolder:
 
     @property
     def has_recipe(self) -> bool:
-        """Whether a training has made it; `opteq.save` leaves weights alone."""
-        return (self.path / RECIPE).is_file()
+        """Whether it is known how it was trained; `opteq.save` leaves weights alone."""
+        return (self.path / RECIPE).is_file() or self.in_library
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the path is but a name of weights that come with the library."""
+        return not self.path.exists() and bundled(str(self.path)) is not None
+
+    def results(self, kind: str) -> Path:
+        """Where what is measured is kept: RUN/KIND; for weights of the library KIND/NAME."""
+        return Path(kind) / self.path if self.in_library else self.path / kind
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe the run was made with."""
+        """The recipe the run was made with; weights of the library have that of their name."""
+        if self.in_library:
+            return load_recipe(str(self.path))
         if not self.has_recipe:
             raise RunError(
                 f"{self.path} is not the folder of a run.", "Give one that has recipe.yaml."
@@ -80,13 +96,54 @@ class RunFolder:
         lines = "".join(json.dumps(record) + "\n" for record in records)
         write_atomically(self.path / METRICS, lines.encode())
 
+    @property
+    def skipped(self) -> list[str]:
+        """Files that could not be decoded."""
+        return load_checkpoint(self.last)[1]["skipped"]
+
     def environment(self) -> dict[str, Any]:
-        """What the run was made with."""
+        """What the run was made with, as its report shows it."""
+        facts = self._facts()
+        return {key: value for key, value in facts.items() if key != _DATA_DIR}
+
+    def _facts(self) -> dict[str, Any]:
         path = self.path / ENVIRONMENT
         try:
             return _mapping(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             raise RunError(f"{path} cannot be read.", "The folder is incomplete.") from None
+
+    @property
+    def data_dir(self) -> Path | None:
+        """The data folder that was last given to its training, if it is still there."""
+        try:
+            kept = self._facts().get(_DATA_DIR)
+        except RunError:  # a run from elsewhere has weights and recipe alone
+            return None
+        return Path(kept) if kept and Path(kept).is_dir() else None
+
+    def remember(self, data_dir: Path | None) -> None:
+        """Look for data in this folder from now on, if one is given."""
+        if data_dir is not None:
+            place = str(data_dir.expanduser().absolute())
+            self.write_environment({**self._facts(), _DATA_DIR: place})
+
+    def write_environment(self, facts: dict[str, Any]) -> None:
+        content = json.dumps(facts, indent=2) + "\n"
+        write_atomically(self.path / ENVIRONMENT, content.encode())
+
+    def data(self, data_dir: Path | None = None, path: Path | None = None) -> Data:
+        """The images it was trained on: in `data_dir`, else where its training found them; `path`
+        is where images of a user's own have moved to."""
+        return load_data(moved(self.recipe, path).data, data_dir or self.data_dir)
+
+
+def moved(recipe: Recipe, path: Path | None) -> Recipe:
+    """The recipe with images of a user's own in another place, if one is given."""
+    if path is None:
+        return recipe
+    data = recipe.data.model_copy(update={"path": str(path.expanduser().absolute())})
+    return recipe.model_copy(update={"data": data})
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -146,15 +203,18 @@ def make_run_folder(path: Path, *, numbered: bool = False) -> Path:
             ) from None
 
 
-def new_run(path: Path, recipe: Recipe, *, force: bool = False) -> RunFolder:
+def new_run(
+    path: Path, recipe: Recipe, *, data_dir: Path | None = None, force: bool = False
+) -> RunFolder:
     """Write what is known about a run before it starts into its folder, which must be locked."""
     refuse_taken(path, force=force)
     for name in _OURS:
         (path / name).unlink(missing_ok=True)
-    RunFolder(path).write_recipe(recipe)
-    content = json.dumps({"format": FORMAT, **environment()}, indent=2) + "\n"
-    write_atomically(path / ENVIRONMENT, content.encode())
-    return RunFolder(path)
+    run = RunFolder(path)
+    run.write_recipe(recipe)
+    run.write_environment({"format": FORMAT, **environment()})
+    run.remember(data_dir)
+    return run
 
 
 def refuse_taken(path: Path, *, force: bool) -> None:

@@ -128,6 +128,11 @@ def save(model: Network, folder: str | Path, *, force: bool = False) -> Path:
         raise RunError(f"{path} is a file.", "Give a folder.")
     if target.exists() and not force:
         raise RunError(f"{target} exists already.", "Give another folder, or force.")
+    if not isinstance(model, Network):
+        raise OptionError(
+            f"This {type(model).__name__} is a module without a name to build it by again.",
+            "Give the function that builds it one: opteq.register_model, then opteq.create_model.",
+        )
     if model.origin is None:
         raise OptionError(
             f"opteq cannot tell how this {type(model).__name__} was built.",

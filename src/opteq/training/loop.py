@@ -15,7 +15,7 @@ from torch import Tensor
 
 from opteq.attacks import Attack, projected_gradient
 from opteq.data.batches import evaluation_batches, read_batches, training_batches
-from opteq.data.dataset import Data, ImageSet
+from opteq.data.dataset import Data, ImageSet, MemoryImages
 from opteq.data.splits import held_out, limited
 from opteq.errors import NotConvergedWarning, RunError
 from opteq.models.network import Network
@@ -116,10 +116,11 @@ class Trainer:
     def _begin(self) -> None:
         count, watched = len(self.data.test), self.task.watch
         some = "" if watched is None or watched >= count else f"{watched:,} of "
+        known = self.recipe.data.undecodable == "stop" or isinstance(self.train_set, MemoryImages)
         title = (
             f"{self.recipe.model.name} ({self.state.network.count_parameters():,} parameters) on "
-            f"{self.data.name}: {len(self.train_set):,} images to train, {some}{count:,} to test, "
-            f"{self.fabric.world_size} x {self.fabric.device.type}"
+            f"{self.data.name}: {'' if known else 'up to '}{len(self.train_set):,} images to "
+            f"train, {some}{count:,} to test, {self.fabric.world_size} x {self.fabric.device.type}"
         )
         if self.fabric.is_global_zero:
             epochs = -(-self.total_steps // self.steps_per_epoch)

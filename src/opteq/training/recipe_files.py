@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from opteq.addresses import absolute, is_address
-from opteq.errors import OpteqError, RecipeError, RenamedWarning, nearest
+from opteq.errors import OpteqError, RecipeError, RenamedWarning, counted, nearest
+from opteq.options import is_number, whole
 from opteq.settings import settings_from
 from opteq.training.recipe import Recipe
 from opteq.training.summaries import protocol_paths, recipe_paths
@@ -25,21 +26,33 @@ def load_recipe(
     overrides: Sequence[str] = (),
     *,
     changes: Mapping[str, Any] | None = None,
+    epochs: int | None = None,
 ) -> Recipe:
     """A recipe by name or from a file, with overrides such as "train.epochs=5", or changes such as
-    {"train": {"epochs": 5}}.
+    {"train": {"epochs": 5}}. With `epochs` it is that long, and its warm-up shorter if that would
+    take them all.
 
     >>> load_recipe("geq_digits", changes={"train": {"epochs": 5}}).train.epochs
     5
+    >>> load_recipe("geq_digits", epochs=1).train.schedule.warmup_epochs
+    0.2
     """
     if isinstance(source, Recipe):
         path, values = Path(source.name), source.model_dump(mode="json")
     else:
         path = _find(source)
         values = {"name": path.stem, **_read_whole(path)}
+    before = copy.deepcopy(values)
     for override in overrides:
         _apply(values, override)
     _merge(values, changes or {})
+    if epochs is not None:
+        _merge(values, {"train": _lasting(values, whole("epochs", epochs, least=1))})
+    if _another(before.get("model"), values.get("model")):
+        # What a recipe says about itself was about its own model.
+        for key in OF_ITS_OWN[1:]:
+            if values.get(key) == before.get(key):
+                values.pop(key, None)
     _rename(values)
     _settle(values, None if isinstance(source, Recipe) else path.parent)
     recipe = settings_from(Recipe, values, f"The recipe {path.stem}")
@@ -67,6 +80,16 @@ def _merge(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             _merge(values[key], value)
         else:
             values[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _lasting(values: dict[str, Any], epochs: int) -> dict[str, Any]:
+    """So many epochs, of which warm-up takes at most a part."""
+    warmup: Any = values
+    for key in ("train", "schedule", "warmup_epochs"):
+        warmup = warmup.get(key) if isinstance(warmup, dict) else None
+    if not is_number(warmup) or warmup < epochs:
+        return {"epochs": epochs}
+    return {"epochs": epochs, "schedule": {"warmup_epochs": WARMUP * epochs}}
 
 
 def _another(now: object, then: object) -> bool:
@@ -115,7 +138,7 @@ def _read_whole(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
             f"Recipes extend each other: {chain}.", "Remove one of the `extends` lines."
         )
     inherited = _read_whole(source, (*below, path))
-    whole = {key: value for key, value in inherited.items() if key not in _OF_ITS_OWN}
+    whole = {key: value for key, value in inherited.items() if key not in OF_ITS_OWN}
     _merge(whole, values)
     return whole
 
@@ -132,7 +155,10 @@ def _parent(path: Path, name: str) -> Path:
     return known[name]
 
 
-_OF_ITS_OWN = ("name", "summary", "reference", "chosen")
+WARMUP = 0.2
+"""The part of a training that warms up, where it is too short for the recipe's warm-up."""
+OF_ITS_OWN = ("name", "summary", "reference", "chosen")
+"""What a recipe says about itself, which those that extend it do not inherit."""
 # Keys that were renamed: (group, old, new).
 _RENAMED = (("train", "optimiser", "optimizer"),)
 _TOLD: set[tuple[str, str]] = set()
@@ -247,7 +273,8 @@ def _check(recipe: Recipe) -> None:
     if schedule.warmup_epochs and schedule.warmup_epochs >= train.epochs:
         _refuse(
             recipe,
-            f"all {train.epochs} epochs are warm-up, and nothing is trained at the full rate",
+            f"warm-up takes all of {counted(train.epochs, 'epoch')}, and nothing is trained at the "
+            "full rate",
             "Lower train.schedule.warmup_epochs, or train longer.",
         )
     if train.solve.final_tolerance and not train.solve.tolerance:

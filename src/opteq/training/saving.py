@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -123,7 +124,8 @@ class Saver:
         state.step, state.records = facts["step"], facts["records"]
         state.seconds = facts["seconds"]
         state.sums = facts["sums"] if self.writes else None
-        state.skipped.paths.update(facts["skipped"])
+        # Those of images that have moved are met again in their new place.
+        state.skipped.paths.update(p for p in facts["skipped"] if Path(p).exists())
         self.best = max((self._score(record) for record in state.records), default=self.best)
         if self.writes:
             self.write_metrics(state)

@@ -54,8 +54,11 @@ class Machines:
                 precision=recipe.train.precision,
             )
         except (ValueError, RuntimeError) as error:
-            line = " ".join(str(error).split())[:160]
-            raise RunError(f"These devices cannot be used: {line}.", "Check --devices.") from None
+            line = " ".join(str(error).split()).partition(". ")[0].rstrip(".!")
+            raise RunError(
+                f"These devices cannot be used: {line}.",
+                "Check --accelerator and --devices.",
+            ) from None
         fabric.launch()
         return fabric
 
@@ -88,7 +91,8 @@ def train(
     machines = Machines() if machines is None else machines
     fabric = machines.fabric(recipe)
     if data is None:
-        data = load_together(lambda: load_data(recipe.data, data_dir), fabric)
+        place = data_dir or (RunFolder(run_dir).data_dir if resume else None)
+        data = load_together(lambda: load_data(recipe.data, place), fabric)
     trainer = Trainer(recipe, data, fabric)
     with ExitStack() as held:
         if fabric.is_global_zero:
@@ -96,9 +100,9 @@ def train(
                 run_dir = make_run_folder(run_dir, numbered=numbered)
             held.enter_context(locked(run_dir))
             if resume:
-                _keep_epochs(RunFolder(run_dir), recipe.train.epochs)
+                _keep(RunFolder(run_dir), recipe, data_dir)
             else:
-                new_run(run_dir, recipe, force=force)
+                new_run(run_dir, recipe, data_dir=data_dir, force=force)
         run = RunFolder(cast(Path, fabric.broadcast(run_dir)))
         trainer.saver.run = run
         if resume:
@@ -114,9 +118,13 @@ def train(
     return run, outcome
 
 
-def _keep_epochs(run: RunFolder, epochs: int) -> None:
-    """A run that is to be trained longer says so from now on. The caller holds its lock."""
+def _keep(run: RunFolder, given: Recipe, data_dir: Path | None) -> None:
+    """A run that is to be trained longer, or whose images have moved, says so from now on. The
+    caller holds its lock."""
     recipe = run.recipe
-    if recipe.train.epochs != epochs:
-        train = recipe.train.model_copy(update={"epochs": epochs})
-        run.write_recipe(recipe.model_copy(update={"train": train}))
+    train = recipe.train.model_copy(update={"epochs": given.train.epochs})
+    data = recipe.data.model_copy(update={"path": given.data.path})
+    kept = recipe.model_copy(update={"train": train, "data": data})
+    if kept != recipe:
+        run.write_recipe(kept)
+    run.remember(data_dir)

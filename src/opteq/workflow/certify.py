@@ -17,10 +17,11 @@ from opteq.exhibits import Table
 from opteq.files import make_folder
 from opteq.models.network import Classifier
 from opteq.models.restorer import LEVEL, Restorer
-from opteq.report.robustness import robust_folder, robust_text, write_robust
+from opteq.report.robustness import robust_text, write_robust
 from opteq.theory import Certificate, certificate
 from opteq.theory.model_propositions import margin_gap, propositions_of, propositions_table
 from opteq.theory.robustness import RobustAccuracy, require_radii, robust_accuracy
+from opteq.training.folder import RunFolder
 from opteq.workflow.train import Run
 
 # Images on which the papers' propositions are evaluated.
@@ -109,29 +110,32 @@ def certify(
     limit: int = 200,
     checkpoint: str = "best",
     data_dir: str | Path | None = None,
+    path: str | Path | None = None,
     data: Data | None = None,
     progress: Callable[[str], object] = lambda _: None,
 ) -> Certification:
-    """Certificate of a run, and its accuracy on `limit` test images, of its recipe or of `data`,
-    within `radii` (2-norm, pixels in [0, 1]; by default ones that tell something about this model):
-    certified, and under attacks of `steps` steps."""
+    """Certificate of a run, or of weights of the library by name, and its accuracy on `limit` test
+    images, of its recipe or of `data`, within `radii` (2-norm, pixels in [0, 1]; by default ones
+    that tell something about this model): certified, and under attacks of `steps` steps. `path` is
+    where the images of the run have moved to."""
     if radii is not None:
         require_radii(radii)
-    path = run.path if isinstance(run, Run) else Path(run)
+    home = run.path if isinstance(run, Run) else Path(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConvergedWarning)
         model, data, batches = load_run(
-            path,
+            home,
             checkpoint=checkpoint,
             data_dir=None if data_dir is None else Path(data_dir),
+            images=None if path is None else Path(path),
             data=data,
             limit=limit,
         )
-        require_finite(model, path)
+        require_finite(model, home)
         if isinstance(model, Restorer):
-            title = f"{path}: images from measurements, noise 25 of 255"
-            return Certification(certificate(model.at(25 * LEVEL)), None, None, title, path)
-        make_folder(robust_folder(path))  # before the work, not after it
+            title = f"{home}: images from measurements, noise 25 of 255"
+            return Certification(certificate(model.at(25 * LEVEL)), None, None, title, home)
+        folder = make_folder(RunFolder(home).results("certify"))  # before the work, not after it
         proved, propositions = certificate(model), None
         if isinstance(model, Classifier):
             few = min(limit, _FEW)
@@ -147,6 +151,6 @@ def certify(
             steps=steps,
             progress=lambda n: progress(f"attacked {n} of {limit} images"),
         )
-    title = f"{path}, {data.name}, {robust.images} test images, attacks of {steps} steps"
-    folder = write_robust(robust, path, title)
+    title = f"{home}, {data.name}, {robust.images} test images, attacks of {steps} steps"
+    write_robust(robust, folder, title)
     return Certification(proved, propositions, robust, title, folder)

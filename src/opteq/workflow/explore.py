@@ -9,16 +9,14 @@ from typing import Any
 
 import torch
 
-from opteq.data.catalogue import load_data
-from opteq.data.settings import DataSettings
 from opteq.data.splits import sample
 from opteq.errors import DataError, OptionError
 from opteq.models.network import Network
+from opteq.models.restorer import Restorer
+from opteq.models.seeded import HOW_MARKED, Seeded
 from opteq.report.explorer_page import Explored, serve
-from opteq.training.bundled import bundled
 from opteq.training.folder import RunFolder
 from opteq.training.load import load
-from opteq.training.recipe_files import load_recipe
 from opteq.workflow.train import Run
 
 # How many test images there are to pick from.
@@ -30,30 +28,35 @@ def explore(
     other: str | Path | Run | None = None,
     *,
     data_dir: str | Path | None = None,
+    path: str | Path | None = None,
     host: str = "127.0.0.1",
     port: int | None = None,
     browser: bool = True,
     block: bool = True,
 ) -> Any:
     """Open a page on which a run, or two side by side, can be tried; `opteq.list_pretrained()` can
-    be tried by name. The page is served to this machine alone unless `host` says otherwise, and
-    nothing leaves the machine. With `block` off, gradio's page is returned; its `close()` ends it.
+    be tried by name. `path` is where the images of the first have moved to. The page is served to
+    this machine alone unless `host` says otherwise, and nothing leaves the machine. With `block`
+    off, gradio's page is returned; its `close()` ends it.
     """
-    explored = gather([run] if other is None else [run, other], data_dir)
+    explored = gather([run] if other is None else [run, other], data_dir, path)
     return serve(explored, host=host, port=port, browser=browser, block=block)
 
 
-def gather(runs: Sequence[str | Path | Run], data_dir: str | Path | None = None) -> Explored:
+def gather(
+    runs: Sequence[str | Path | Run],
+    data_dir: str | Path | None = None,
+    path: str | Path | None = None,
+) -> Explored:
     """Load what the page shows. Two runs must take images of one shape."""
-    paths = [run.path if isinstance(run, Run) else Path(run) for run in runs]
-    names = [path.name for path in paths]
+    homes = [run.path if isinstance(run, Run) else Path(run) for run in runs]
+    names = [home.name for home in homes]
     if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
-    loaded = [_loaded(path) for path in paths]
-    models = {name: model for name, (model, _) in zip(names, loaded, strict=True)}
-    if len(models) < len(paths):
+        names = [str(home) for home in homes]
+    models = {name: _loaded(home) for name, home in zip(names, homes, strict=True)}
+    if len(models) < len(homes):
         raise OptionError(f"{names[0]} is given twice.", "Give two different runs, or one.")
-    first, settings = loaded[0]
+    first, folder = models[names[0]], RunFolder(homes[0])
     for name, model in models.items():
         if model.image_shape != first.image_shape:
             raise OptionError(
@@ -61,10 +64,11 @@ def gather(runs: Sequence[str | Path | Run], data_dir: str | Path | None = None)
                 "Compare models that take the same images.",
             )
     none = first.pixel_mean.new_zeros((0, *first.image_shape))
-    if settings is None:
+    if not folder.has_recipe:
         return Explored(models, none, [], f"{names[0]} does not say which data it was trained on.")
     try:
-        data = load_data(settings, None if data_dir is None else Path(data_dir))
+        places = (None if place is None else Path(place) for place in (data_dir, path))
+        data = folder.data(*places)
         images, labels = sample(data.test, min(_IMAGES, len(data.test)))
     except DataError as error:
         return Explored(models, none, [], str(error))
@@ -72,26 +76,23 @@ def gather(runs: Sequence[str | Path | Run], data_dir: str | Path | None = None)
     return Explored(models, images.to(first.pixel_mean) / 255, shown)
 
 
-def _loaded(path: Path) -> tuple[Network, DataSettings | None]:
-    """A classifier, and the data it was trained on; a folder of `opteq.save` does not say."""
-    model, folder, data = load(path), RunFolder(path), None
-    if folder.has_recipe:
-        data = folder.recipe.data
-    elif not path.exists() and bundled(str(path)):
-        data = load_recipe(str(path)).data
-    if not model.image_shape or not model.class_names:
-        raise OptionError(
-            f"{path} does not know its classes or the shape of its images.",
-            "Train it with opteq train.",
-        )
+def _loaded(path: Path) -> Network:
+    """A classifier."""
+    model = load(path)
+    if isinstance(model, Restorer):
+        raise _refusal(path, "restores images", f"Try it on files: opteq restore {path} IMAGE.")
+    if isinstance(model, Seeded):
+        raise _refusal(path, "needs marked pixels", HOW_MARKED)
     with torch.no_grad():
         logits = model.eval()(model.pixel_mean.new_zeros((1, *model.image_shape)))
     if logits.ndim != 2:
-        raise OptionError(
-            f"{path} does not give a class per image.",
-            "Look at its answers with opteq predict or opteq restore.",
-        )
-    return model, data
+        remedy = f"Try it on files: opteq predict {path} IMAGE."
+        raise _refusal(path, "gives a class for each pixel", remedy)
+    return model
+
+
+def _refusal(path: Path, what: str, remedy: str) -> OptionError:
+    return OptionError(f"opteq explore is for classifiers of images; {path} {what}.", remedy)
 
 
 def _spelt(model: Network) -> str:

@@ -20,11 +20,10 @@ from torch.fx import GraphModule
 
 from opteq import __version__
 from opteq.context import keep_solves
-from opteq.data.catalogue import load_data
 from opteq.data.dataset import Data
 from opteq.data.splits import sample
 from opteq.errors import OpteqError, OptionError, RunError
-from opteq.files import make_folder, write_atomically
+from opteq.files import make_folder, require_free, write_atomically
 from opteq.layer import equilibria
 from opteq.models.fixed import Fixed
 from opteq.models.network import Network
@@ -78,6 +77,7 @@ def export(
     steps: int | Literal["auto"] = "auto",
     data: Data | None = None,
     data_dir: str | Path | None = None,
+    path: str | Path | None = None,
     strict: bool = False,
     force: bool = False,
     progress: Callable[[str], object] = lambda _: None,
@@ -85,33 +85,34 @@ def export(
     """Export a run: images (batch, channels, height, width) in [0, 1] to logits and probabilities,
     with the normalisation of pixels inside and weights as plain numbers. Solves become a fixed
     number of plain steps; with "auto" as many as bring logits within 1e-4 of those of the exact
-    equilibrium on test images of the run, or of `data`. That deviation, the class names and the
+    equilibrium on test images of the run, or of `data`; `path` is where they have moved to. That
+    deviation, the class names and the
     image's shape are in the file's metadata under "opteq". `strict` is torch.export's.
     """
     one_of("format", format, tuple(SUFFIXES))
     if steps != "auto":
         whole("steps", steps, least=1)
-    path = run.path if isinstance(run, Run) else Path(run)
-    target = path / f"model{SUFFIXES[format]}" if output is None else Path(output)
+    home = run.path if isinstance(run, Run) else Path(run)
+    target = _target(home, SUFFIXES[format]) if output is None else Path(output)
     if target.suffix != SUFFIXES[format]:
         raise OptionError(
             f"{target} does not end in {SUFFIXES[format]}.",
             f"The name of a file for {format} must end like that.",
         )
-    if target.exists() and not force:
-        raise OptionError(f"{target} exists already.", "Give another output, or force.")
+    require_free(target, force=force)
     if format == "onnx":
         _require_onnx()
-    model = _exportable(load(path))
+    model = _exportable(load(home))
     make_folder(target.parent)
     if data is None:
-        data = load_data(RunFolder(path).recipe.data, None if data_dir is None else Path(data_dir))
+        places = (None if place is None else Path(place) for place in (data_dir, path))
+        data = RunFolder(home).data(*places)
     images, _ = sample(data.test, min(_IMAGES, len(data.test)))
     x = images.to(model.pixel_mean) / 255
     fixed, found = _fixed(model, x, steps, progress)
     facts = {
         "opteq": __version__,
-        "run": path.name,
+        "run": home.name,
         "classes": list(model.class_names),
         "image_shape": list(model.image_shape),
         "input": "images in [0, 1], (batch, channels, height, width)",
@@ -125,6 +126,11 @@ def export(
     return Exported(
         target, format, found["steps"], found["deviation"], found["images"], found["changed"]
     )
+
+
+def _target(run: Path, suffix: str) -> Path:
+    """In the folder of the run; weights of the library have none."""
+    return Path(f"{run}{suffix}") if RunFolder(run).in_library else run / f"model{suffix}"
 
 
 def _require_onnx() -> None:

@@ -16,6 +16,7 @@ from opteq.errors import DataError, OptionError
 from opteq.evaluation.explain import Explanation
 from opteq.evaluation.explain import explain as explain_image
 from opteq.evaluation.predict import Mask, Prediction, Radius, predict_files, read_for
+from opteq.files import require_free
 from opteq.models.network import Network
 from opteq.report.explanation import write_explanation
 from opteq.report.masks import write_mask
@@ -77,7 +78,7 @@ def find_images(sources: Sequence[str | Path], stdin: TextIO | None = None) -> l
         else:
             found.append(path)
     if not found:
-        raise DataError("There are no images to predict.", "Give files, folders or patterns.")
+        raise DataError("There are no images.", "Give files, folders or patterns.")
     return list(dict.fromkeys(found))
 
 
@@ -101,8 +102,7 @@ def explain(
     if path is not None:
         if path.suffix.lower() != ".png":
             raise OptionError(f"{path} does not end in .png.", "Explanations are PNG files.")
-        if path.exists() and not force:
-            raise OptionError(f"{path} exists already.", "Give another output, or force.")
+        require_free(path, force=force)
     radius = _certifier(model)(x[None].to(model.pixel_mean))
     found = explain_image(model, x, radius=None if radius is None else float(radius))
     if path is not None:
@@ -120,7 +120,7 @@ def picture_stems(paths: Sequence[Path], folder: Path) -> dict[Path, Path]:
     stems = [folder / path.relative_to(shared).with_suffix("") for path in whole]
     twice = next((stem for stem in stems if stems.count(stem) > 1), None)
     if twice is not None:
-        raise OptionError(f"Two images would become {twice}.", "Predict them one at a time.")
+        raise OptionError(f"Two images would become {twice}.", "Give them one at a time.")
     return dict(zip(paths, stems, strict=True))
 
 

@@ -6,6 +6,7 @@ import io
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -24,13 +25,14 @@ from opteq.evaluation.restoring import (
     restore_images,
 )
 from opteq.evaluation.tiling import Tile, tiles
-from opteq.files import make_folder, write_atomically
+from opteq.files import make_folder, require_free, write_atomically
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, gaussian_blur
 from opteq.operators import AveragePool, Conv2d, LinearOperator, Mask
 from opteq.options import whole
 from opteq.theory.layers import returned_bounds
 from opteq.training.load import load
+from opteq.workflow.predict import find_images, picture_stems
 from opteq.workflow.train import Run
 
 # How far the parts of a large image overlap.
@@ -185,9 +187,12 @@ def restore_files(
     force: bool = False,
 ) -> Iterator[tuple[Path, RestoredFile | DataError]]:
     """Restore image files into a folder, under their names, as PNG; colours channel by channel.
+    `images` are files, folders or patterns, as for `opteq.predict`.
+
     Images much larger than `tile` are restored in parts of about that side: responses of sixty
     filters to all of a photograph would fill the memory. A file that cannot be restored is answered
     with its error."""
+    paths = find_images(images)
     whole("tile", tile, least=64)
     factor = degradation.enlarge or 1
     if tile // factor < _LEAST_TILE:
@@ -203,32 +208,39 @@ def restore_files(
             f"{most / LEVEL:.0f}.",
             "Train a model for more noise, or expect less.",
         )
-    paths = [Path(image) for image in images]
-    targets = [output / f"{path.stem}.png" for path in paths]
-    _refuse_collisions(paths, targets, force=force)
-    make_folder(output)
-    for path, target in zip(paths, targets, strict=True):
-        try:
-            yield path, _restore_file(model, path, target, degradation, strength, tile)
-        except DataError as error:
-            yield path, error
+    stems = picture_stems(paths, output)
+    targets = {path: stem.with_name(f"{stem.name}.png") for path, stem in stems.items()}
+    _refuse_replacing(targets, force=force)
+    with _folder_if_needed(output):
+        for path, target in targets.items():
+            try:
+                yield path, _restore_file(model, path, target, degradation, strength, tile)
+            except DataError as error:
+                yield path, error
+
+
+@contextmanager
+def _folder_if_needed(folder: Path) -> Iterator[None]:
+    """A folder that is made before the work, and removed if nothing was put into it."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    make_folder(folder)
+    try:
+        yield
+    finally:
+        for place in missing:
+            if not any(place.iterdir()):
+                place.rmdir()
 
 
 def _most_noise(model: Restorer) -> float:
     return float(model.scales.levels[-1])
 
 
-def _refuse_collisions(paths: list[Path], targets: list[Path], *, force: bool) -> None:
-    """Nothing is overwritten: neither what was there, nor one result by another."""
-    taken = [target for target in targets if target.exists() and not force]
-    if taken:
-        raise OptionError(f"{taken[0]} exists already.", "Give another --output, or --force.")
-    twice = next((t for t in targets if targets.count(t) > 1), None)
-    if twice is not None:
-        raise OptionError(f"Two images would become {twice}.", "Restore them one at a time.")
-    own = [path for path, t in zip(paths, targets, strict=True) if path.resolve() == t.resolve()]
-    if own:
-        raise OptionError(f"{own[0]} would replace itself.", "Give another --output.")
+def _refuse_replacing(targets: dict[Path, Path], *, force: bool) -> None:
+    for path, target in targets.items():
+        require_free(target, force=force)
+        if path.resolve() == target.resolve():
+            raise OptionError(f"{path} would replace itself.", "Give another --output.")
 
 
 def _restore_file(
@@ -258,6 +270,7 @@ def _restore_file(
         )
         tile.paste(_middle(found.image[0], part, factor), image, factor)
         every.append(found)
+    make_folder(target.parent)
     write_atomically(target, _png(image, bits))
     return RestoredFile(
         target,

@@ -11,13 +11,13 @@ from opteq.addresses import address_of
 from opteq.data.catalogue import GIVEN
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
-from opteq.errors import OptionError, RunError
+from opteq.errors import OptionError, RunError, counted
 from opteq.models.network import Network
 from opteq.models.registry import register_model
 from opteq.options import positive, whole
 from opteq.report.run_page import write_report
 from opteq.training.budget import fitted
-from opteq.training.folder import RunFolder, latest_run, refuse_taken
+from opteq.training.folder import RunFolder, latest_run, moved, refuse_taken
 from opteq.training.load import load
 from opteq.training.loggers import require_loggers
 from opteq.training.progress import Progress, new_console, progress_for
@@ -86,6 +86,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
+    path: str | Path | None = None,
     data_dir: str | Path | None = None,
     data: Data | Mapping[str, Any] | str | None = None,
     model: Callable[..., Any] | Mapping[str, Any] | str | None = None,
@@ -106,8 +107,9 @@ def train(
     such group, the name of data, or images of your own (`opteq.data.memory_data`). `model` is one
     such group, the name of a model, "my_file.py:build", or a function that builds one: see
     `opteq.register_model`. Without `run_dir` the folder is runs/RECIPE, numbered if taken.
-    `resume` continues the run in `run_dir`, or the newest run of the recipe; with more `epochs`
-    than it was to have, a finished one too. `minutes` in place of epochs takes as many as fit.
+    `path` is where your own images are. `resume` continues the run in `run_dir`, or the newest run
+    of the recipe; with more `epochs` than it was to have, a finished one too, and with `path` if
+    its images have moved. `minutes` in place of epochs takes as many as fit.
     `init_from` starts with the weights of another run. A line is printed for each epoch (on a
     terminal, a bar) unless `quiet`.
     """
@@ -120,8 +122,6 @@ def train(
     if init_from is not None:
         source = init_from.path if isinstance(init_from, Run) else Path(init_from)
         changes["train"] = {**changes.get("train", {}), "init_from": str(source)}
-    if epochs is not None and not resume:
-        changes["train"] = {**changes.get("train", {}), "epochs": epochs}
     if model is not None:
         changes |= _model_changes(model, changes)
     if isinstance(data, (Mapping, str)):
@@ -129,8 +129,14 @@ def train(
         data = None
     elif data is not None and not resume:
         # What a recipe says about files has no meaning for them.
-        held = load_recipe(recipe or "geq_digits", changes=changes).data.validation
-        changes["data"] = DataSettings(name=GIVEN, validation=held).model_dump()
+        held = load_recipe(recipe or "geq_digits", changes=changes, epochs=epochs).data
+        changes["data"] = DataSettings(name=GIVEN, validation=held.validation).model_dump()
+    if path is not None and not resume:
+        if data is not None:
+            raise OptionError(
+                "Images that are given are not read from a path.", "Leave one of the two out."
+            )
+        changes["data"] = {**changes.get("data", {}), "path": str(path)}
     if resume and force:
         raise OptionError("resume and force contradict each other.", "Give one of them.")
     if force and run_dir is None:
@@ -148,8 +154,9 @@ def train(
             )
         if epochs is not None:
             settings = _longer(RunFolder(folder), epochs)
+        settings = moved(settings, None if path is None else Path(path))
     else:
-        settings = load_recipe(name, changes=changes)
+        settings = load_recipe(name, changes=changes, epochs=epochs)
         folder = RUNS / settings.name if run_dir is None else Path(run_dir)
         if run_dir is not None:
             # Before data is read and a model built; checked again when the folder is locked.
@@ -181,7 +188,7 @@ def _longer(folder: RunFolder, epochs: int) -> Recipe:
     whole("epochs", epochs, least=1)
     if epochs <= recipe.train.epochs:
         raise OptionError(
-            f"{folder.path} is to have {recipe.train.epochs} epochs already.",
+            f"{folder.path} already has {counted(recipe.train.epochs, 'epoch')} planned.",
             "Give more, or leave epochs out to continue it as it is.",
         )
     if recipe.train.steps is not None:
@@ -205,9 +212,7 @@ def _model_changes(
     else:
         settings = {"name": address_of(model) or _registered(model), "options": {}}
     name = str(settings["name"]).rpartition(":")[2]
-    # What the recipe says about itself was about its own model.
-    words = {"name": name, "summary": "", "reference": None, "chosen": ()}
-    return {"model": settings, **{key: changes.get(key, words[key]) for key in words}}
+    return {"model": settings, "name": changes.get("name", name)}
 
 
 def _registered(build: Callable[..., Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opteq.data.dataset import Data
 from opteq.data.settings import DataSettings
-from opteq.errors import OptionError
+from opteq.errors import OptionError, counted
 from opteq.exhibits import Picture, Table
 from opteq.papers.engine.experiment import (
     FEEDBACK,
@@ -218,7 +218,7 @@ def _protocol(plan: Plan, recipes: Sequence[Recipe], loaded: dict[DataSettings, 
     words = [
         "; ".join(dict.fromkeys(p for p in parts if p)),
         f"{' or '.join(str(n) for n in epochs)} epochs",
-        f"{plan.seeds} seed{'s' if plan.seeds > 1 else ''} (mean +- standard deviation)",
+        f"{counted(plan.seeds, 'seed')} (mean +- standard deviation)",
         f"scale {plan.scale}",
     ]
     if plan.rehearse:
