@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import opteq
 from narrow import a, classifier, known
 from opteq.equilibrium import Affine, Branch, Branches, Chain, Monotone, Unit
-from opteq.errors import NotConvergedWarning, NotProximalError, OptionError, ShapeError
+from opteq.errors import LawError, NotConvergedWarning, NotProximalError, OptionError, ShapeError
 from opteq.gradient import Implicit, Unrolled
 from opteq.kernels import GammaRule, Gaussian, Linear, Measurement, Ridge
 from opteq.models.bodies import Parallel, Single
@@ -40,6 +40,7 @@ from opteq.problem import (
     Similarity,
     SquaredNorm,
 )
+from opteq.problem.law_checks import check_similarity
 from opteq.problem.penalty import Step
 from opteq.solve import Anderson, ForwardBackward, Picard
 from opteq.theory import certificate, precise, stretch
@@ -758,3 +759,31 @@ def test_bounds_are_of_the_slope_that_solves_call():
     found = certificate(opteq.Equilibrium(hidden, allow_uncertified=True))
     assert not found.unique
     assert found.lipschitz == math.inf
+
+
+class Waving(Similarity):
+    """<u, z> + a sum cos z, whose Hessian lies within [-a, a]."""
+
+    def __init__(self, says=0.5):
+        super().__init__()
+        self.says = says
+
+    def value(self, z, u):
+        return (u * z).sum(1) + 0.5 * torch.cos(z).sum(1)
+
+    def curvature(self):
+        return Curvature(-self.says, self.says)
+
+
+def test_what_a_class_states_is_said_to_be_stated_and_can_be_tried():
+    found = certificate(opteq.Equilibrium(Problem(NonNegative(), Waving())))
+    assert found.unique
+    (claim,) = [one for one in found.claims if "Waving" in one.name]
+    assert claim.name == "Waving.curvature is right"
+    assert "STATED" in claim.condition
+    z, u = torch.randn(3, 8).double(), torch.randn(3, 8).double()
+    check_similarity(Waving(), z, u)
+    with pytest.raises(LawError, match="eigenvalue of the Hessian"):
+        check_similarity(Waving(0.2), z, u)
+    plain = certificate(opteq.Equilibrium(Problem(NonNegative(), Linear(Dense(4, 4)))))
+    assert not any("STATED" in one.condition for one in plain.claims)

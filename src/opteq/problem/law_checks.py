@@ -10,8 +10,9 @@ from torch import Tensor
 
 from opteq.errors import LawError
 from opteq.operators import LinearOperator, dense_matrix
+from opteq.problem.curvature import largest
 from opteq.problem.penalty import Penalty
-from opteq.problem.similarity import Similarity
+from opteq.problem.similarity import BoundSimilarity, Product, Similarity
 
 # Up to so many entries of a state the matrix of an operator is written down.
 _WRITTEN_DOWN, _POWER_STEPS = 1024, 30
@@ -103,7 +104,7 @@ def check_moreau(penalty: Penalty, v: Tensor, *, step: float = 1.0, tol: float =
 
 def check_similarity(similarity: Similarity, z: Tensor, u: Tensor, *, tol: float = 1e-9) -> None:
     """The gradient is that of the value (by autograd), the Hessian products are those of the
-    gradient, are symmetric, and no sample looks at another."""
+    gradient, are symmetric and within `curvature`, and no sample looks at another."""
     bound = similarity.bind(u)
     leaf = z.detach().clone().requires_grad_()
     with torch.enable_grad():
@@ -120,9 +121,32 @@ def check_similarity(similarity: Similarity, z: Tensor, u: Tensor, *, tol: float
         _close(product(direction), curved, tol, "Hessian product and autograd differ by", "hessian")
         left, right = (product(direction) * other).sum(), (direction * product(other)).sum()
         _close(left, right, tol, "The Hessian is asymmetric by", "hessian")
+        _check_curvature(bound, product, direction)
         if len(z) > 1:
             alone = similarity.value(z[:1], u[:1])
             _close(alone, value[:1], tol, "A sample's value depends on its batch, by", "value")
+
+
+def _check_curvature(bound: BoundSimilarity, product: Product, v: Tensor) -> None:
+    """Both ends of the Hessian's eigenvalues, as far as power iteration finds them, one sample at a
+    time."""
+    stated = bound.curvature()
+    low, high = -largest(-stated.low), largest(stated.high)
+    shift = torch.zeros(len(v), *[1] * (v.ndim - 1)).to(v)
+    for _ in range(2):
+        w, quotient = v, shift
+        for _ in range(_POWER_STEPS):
+            length = torch.linalg.vector_norm(w.flatten(1), dim=1).clamp(min=1e-300)
+            w = w / length.reshape(shift.shape)
+            image = product(w)
+            quotient = (w * image).flatten(1).sum(1).reshape(shift.shape)
+            slack = 1e-6 * (1 + float(quotient.abs().max()))
+            least, most = float(quotient.min()), float(quotient.max())
+            where = "curvature, or the norms it rests on"
+            _require(most, high + slack, "An eigenvalue of the Hessian is at least", where)
+            _require(-least, -low + slack, "An eigenvalue of the Hessian is at most minus", where)
+            w = image - shift * w
+        shift = quotient
 
 
 def _close(a: Tensor, b: Tensor, tol: float, finding: str, where: str) -> None:

@@ -153,7 +153,7 @@ class Solution:
         """Whether the hidden problem is proved to have no other equilibrium, for each sample: by
         the curvature that its terms state, with the norm bounds as they are promised. Where it is
         not, a converged state is a stationary point. None where the map does not say. A term of
-        your own may state what is not so: `opteq.certificate` checks."""
+        your own may state what is not so: `opteq.problem.law_checks` tries it."""
         found = None if self.map is None else self.map.convex()
         if found is None:
             return None

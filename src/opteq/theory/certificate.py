@@ -26,7 +26,7 @@ from opteq.theory.layers import (
     unbounded,
 )
 from opteq.theory.rates import rate_claims
-from opteq.theory.trust import sampled_penalties, unaltered
+from opteq.theory.trust import sampled_penalties, stated_bounds, unaltered
 
 
 @torch.no_grad()
@@ -159,6 +159,22 @@ def _premises(layers: Sequence[Equilibrium], found: Sequence[Bounds]) -> list[Cl
             f"{points:,} slopes in [0, 1]",
         )
         for name, points in sampled.items()
+    ]
+    stated = {
+        name
+        for layer, part in zip(layers, found, strict=True)
+        if part.unique or math.isfinite(part.contraction)
+        for name in stated_bounds(layer.map)
+    }
+    claims += [
+        Claim(
+            f"{name} is right",
+            True,
+            "STATED by its class, not proved: all claims above rest on it",
+            True,
+            "opteq.problem.law_checks tries it",
+        )
+        for name in sorted(stated)
     ]
     jumping = [part.minimiser for part in found if part.minimiser is not None]
     if jumping:

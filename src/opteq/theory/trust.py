@@ -92,6 +92,21 @@ def sampled_penalties(map: EquilibriumMap) -> list[tuple[str, int]]:
     return sorted(found.items())
 
 
+def stated_bounds(map: EquilibriumMap) -> list[str]:
+    """The bounds that classes of a user's own state, which nothing but they know. Potentials are
+    sampled like penalties."""
+    found = set()
+    for module in map.modules():
+        for kind, _, wanted in _BOUNDS:
+            if isinstance(module, kind) and not isinstance(module, Potential) and _is_own(module):
+                found.add(f"{type(module).__name__}.{wanted}")
+    return sorted(found)
+
+
+def _is_own(module: nn.Module) -> bool:
+    return not type(module).__module__.startswith("opteq.")
+
+
 def _penalties(map: EquilibriumMap) -> list[Penalty]:
     return [module for module in map.modules() if isinstance(module, Penalty)]
 
