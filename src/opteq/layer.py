@@ -124,7 +124,8 @@ class Equilibrium(nn.Module):
                 bound, start, self.solver, trace=trace, steps=self.compiled_steps
             )
         if self.warm_start is not None:
-            self.warm_start.previous = solution.state
+            parts = tuple(part.detach() for part in as_tuple(solution.state))
+            self.warm_start.previous = like(solution.state, parts)
         solution.state = in_order(solution.state, given)
         solution.map = bound
         if self.kept is not None:

@@ -65,6 +65,11 @@ def test_images_of_any_size_and_with_colours(model, shape):
     assert "the one minimiser" in str(found)
 
 
+def test_no_images_are_restored_to_none_by_total_variation():
+    model = restorer("total_variation")
+    assert opteq.restore(model, torch.rand(0, 1, 9, 11)).image.shape == (0, 1, 9, 11)
+
+
 def test_no_images_are_restored_to_none(model):
     for shape in ((0, 1, 8, 8), (0, 3, 8, 8)):
         assert opteq.restore(model, torch.rand(shape)).image.shape == shape
@@ -201,6 +206,10 @@ def test_what_cannot_be_restored_is_refused(model):
         opteq.restore(model, y, noise=25.0)
     with pytest.raises(OptionError, match="noise"):
         opteq.restore(model, y, noise=-0.1)
+    with pytest.raises(DataError, match="white is 1"):
+        opteq.restore(model, 255 * y)
+    with pytest.raises(OptionError, match=r"Physics\(H, image_shape\)"):
+        opteq.restore(model, y, object())  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="prior_noise"):
         opteq.restore(model, y, Mask(torch.ones(16, 16)), noise=0.1, prior_noise=0.0)
     with pytest.raises(OptionError, match="denoise_bsd_tiny"):

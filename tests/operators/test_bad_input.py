@@ -3,8 +3,17 @@
 import pytest
 import torch
 
+from narrow import known
 from opteq.errors import DtypeError, OptionError, ShapeError, UnknownOptionError
-from opteq.operators import AveragePool, Composition, Conv2d, Dense, PatchProjection
+from opteq.operators import (
+    AveragePool,
+    Composition,
+    Conv2d,
+    Dense,
+    PatchProjection,
+    StackedConv2d,
+    weight_norm,
+)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +71,25 @@ def test_refused_with_a_remedy(call, error, words):
         call()
     assert words in str(caught.value)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Conv2d(3, 4, 1, zero_sum=True),
+        lambda: StackedConv2d((1, 2, 3), 1, zero_sum=True),
+    ],
+)
+def test_kernels_of_one_number_cannot_sum_to_zero(make):
+    with pytest.raises(OptionError, match="sums to 0 is 0"):
+        make()
+
+
+def test_a_filter_without_length_keeps_none():
+    W = Dense(3, 3)
+    with torch.no_grad():
+        W.raw[1] = 0
+    weight_norm(W)
+    W.weight.square().sum().backward()
+    assert bool((W.weight[1] == 0).all())
+    assert all(bool(known(p.grad).isfinite().all()) for p in W.parameters())

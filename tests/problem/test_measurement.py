@@ -9,8 +9,16 @@ import torch
 import opteq
 from narrow import tensor
 from opteq.errors import OptionError, ShapeError
-from opteq.kernels import Measurement, Ridge
-from opteq.operators import AveragePool, Conv2d, FourierSample, Mask, Physics, dense_matrix
+from opteq.kernels import Linear, Measurement, Ridge
+from opteq.operators import (
+    AveragePool,
+    Conv2d,
+    Dense,
+    FourierSample,
+    Mask,
+    Physics,
+    dense_matrix,
+)
 from opteq.penalties import Box, LeakyReLU
 from opteq.potentials import Huber, MinimaxConcave, Potential, Spline, Welsch
 from opteq.potentials.potential import Bends
@@ -209,3 +217,22 @@ def test_nesterov_needs_the_root_of_the_steps_of_plain_descent():
         assert bool(solution.converged.all())
         steps[name] = int(solution.steps.max())
     assert steps["nesterov"] < steps["plain"] / 3
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 7)])
+@pytest.mark.parametrize(("filters", "side", "numbers"), [(8, 5, 32), (32, 3, 8), (8, 5, 7)])
+def test_a_bias_for_another_number_of_filters_is_refused(size, filters, side, numbers):
+    prior = Ridge(Conv2d(1, filters, side), Huber(), bias=torch.randn(numbers))
+    z = torch.rand(1, 1, *size)
+    with pytest.raises(ShapeError, match=f"bias has {numbers} columns"):
+        (Measurement() + prior).gradient(z, z)
+    own = Ridge(Conv2d(1, filters, side), Huber(), bias=torch.randn(filters))
+    assert (Measurement() + own).gradient(z, z).shape == z.shape
+
+
+def test_one_similarity_less_another():
+    A, B = Linear(Dense(4, 4)), Linear(Dense(4, 4))
+    z, u = torch.randn(2, 4), torch.randn(2, 4)
+    torch.testing.assert_close((A - 0.5 * B).value(z, u), A.value(z, u) - 0.5 * B.value(z, u))
+    with pytest.raises(TypeError):
+        A - 1  # type: ignore[operator]

@@ -1,17 +1,20 @@
 """Samples are solved as if they were alone, and cost nothing once they are done."""
 
+import copy
+
 import pytest
 import torch
 
 import opteq
 from catalogue import SOLVERS
 from narrow import known, tensor
+from opteq.context import warm_start
 from opteq.equilibrium import Proximal
-from opteq.kernels import Gaussian, Linear, PatchGaussian
-from opteq.operators import Conv2d, Dense, PatchProjection
-from opteq.penalties import NonNegative
+from opteq.kernels import Gaussian, Linear, Measurement, PatchGaussian
+from opteq.operators import Conv2d, Dense, Mask, PatchProjection
+from opteq.penalties import Free, NonNegative
 from opteq.problem import Problem
-from opteq.solve import Anderson, Picard, solve
+from opteq.solve import Anderson, ForwardBackward, Nesterov, Picard, solve
 
 TOL = 1e-10
 
@@ -157,3 +160,24 @@ def test_half_precision_states_are_solved_in_single():
     assert tensor(solution.state).dtype == torch.bfloat16
     assert solution.residual.dtype == torch.float32
     assert bool(solution.converged.all())
+
+
+def test_no_samples_have_no_diagnostics():
+    layer = opteq.Equilibrium(Problem(NonNegative(), Gaussian(Dense(4, 4))))
+    found = layer.solve(torch.rand(0, 4)).diagnostics
+    assert {tuple(figures.shape) for figures in found.values()} == {(0,)}
+
+
+@pytest.mark.parametrize("solver", [Nesterov(), ForwardBackward(), Anderson()])
+def test_a_measurement_of_nothing_is_solved(solver):
+    problem = Problem(Free(), Measurement(Mask(torch.zeros(4, 4))))
+    layer = opteq.Equilibrium(problem, solver=solver, allow_uncertified=True)
+    assert bool(layer.solve(torch.rand(2, 1, 4, 4)).converged.all())
+
+
+def test_a_warm_start_keeps_no_graph():
+    layer = opteq.Equilibrium(Problem(NonNegative(), Gaussian(Dense(4, 4))))
+    with warm_start(layer):
+        layer(torch.rand(2, 4))
+        copy.deepcopy(layer)
+        assert not tensor(known(known(layer.warm_start).previous)).requires_grad

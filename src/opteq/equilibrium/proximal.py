@@ -144,7 +144,7 @@ class BoundProximal(Splitting):
         gates = self.gates(z)
         if gates is None:
             return {}
-        each = gates.reshape(len(gates), -1)
+        each = gates.unsqueeze(-1).flatten(1)
         return {"mean gate": each.mean(1), "largest gate": each.amax(1)}
 
     def gates(self, z: State) -> Tensor | None:

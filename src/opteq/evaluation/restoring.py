@@ -13,7 +13,7 @@ from opteq.errors import DataError, NotConvergedWarning, OptionError, ShapeError
 from opteq.layer import Equilibrium
 from opteq.models.network import Network
 from opteq.models.restorer import LEVEL, Restorer, first_guess, reflected
-from opteq.operators import Identity, LinearOperator
+from opteq.operators import Identity, LinearOperator, Mask
 from opteq.operators.base import fits
 from opteq.options import positive
 from opteq.solve import Solution
@@ -21,6 +21,8 @@ from opteq.solve import Solution
 # How much noise a prior is to expect for each unit of noise in measurements by an operator that
 # loses something, and at least: what served best on photographs kept apart from tests.
 _MORE, _LEAST = 1.0, 5 * LEVEL
+# Noise makes pixels brighter than white, but never so bright.
+_WHITE = 4.0
 # An operator that loses much leaves directions in which the energy is nearly flat: there the
 # residual must be so many times as small (0.14 dB for a blur), in as many times as many steps.
 _CLOSER, _LONGER = 0.1, 7
@@ -67,7 +69,7 @@ def restore_images(
     own measurement `noise` and 1; otherwise the noise is taken to be no less than 5 / 255, and the
     weight is the ratio of the variances.
     """
-    _check(require_restorer(model), y, noise)
+    _check(require_restorer(model), y, H, noise)
     own = H is None or (type(H) is Identity and type(model.measurement) is Identity)
     if prior_noise is None:
         prior_noise = noise if own else max(_LEAST, _MORE * noise)
@@ -124,7 +126,7 @@ def require_restorer(model: Network) -> Restorer:
     return model
 
 
-def _check(model: Restorer, y: Tensor, noise: float) -> None:
+def _check(model: Restorer, y: Tensor, H: LinearOperator | None, noise: float) -> None:
     if not isinstance(y, Tensor) or y.ndim != 4:
         shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise ShapeError(
@@ -135,6 +137,17 @@ def _check(model: Restorer, y: Tensor, noise: float) -> None:
         raise DataError(
             "The measurements have pixels that are not finite numbers.",
             "Set them to 0 and say that they are missing: H=Mask(y.isfinite()).",
+        )
+    if H is not None and not isinstance(H, LinearOperator):
+        raise OptionError(
+            f"H is a {type(H).__name__}, not an operator.",
+            "Wrap an object with A and A_adjoint: opteq.operators.Physics(H, image_shape).",
+        )
+    brightest = float(y.abs().max()) if y.numel() else 0.0
+    if isinstance(model.measurement if H is None else H, Identity | Mask) and brightest > _WHITE:
+        raise DataError(
+            f"The measurements go up to {brightest:.3g}, and white is 1.",
+            "Give pixels in [0, 1]: y / 255 for bytes.",
         )
     positive("noise", noise, allow_zero=True)
     most = float(model.scales.levels[-1])

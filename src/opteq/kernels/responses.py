@@ -11,7 +11,6 @@ from torch import Tensor
 
 from opteq import compilation
 from opteq.errors import OptionError, ShapeError
-from opteq.operators.folded import BLOCK
 from opteq.potentials.potential import PureFunction, tiny
 
 
@@ -45,9 +44,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return compilation.compiled(function, "The prior")
 
 
-def per_channel(name: str, numbers: Tensor, v: Tensor, expected: int) -> Tensor:
-    """(1 or batch, channels) in a shape that goes with responses, folded or not."""
-    copies = 1 if numbers.shape[1] == expected else BLOCK**2
+def per_channel(name: str, numbers: Tensor, v: Tensor, expected: int, copies: int) -> Tensor:
+    """(1 or batch, channels) in a shape that goes with responses of `expected` channels, `copies`
+    for each number."""
     found = numbers.repeat_interleave(copies, 1)
     if found.shape[1] != expected:
         raise ShapeError(

@@ -248,13 +248,18 @@ class _BoundRidge(BoundSimilarity):
     def _biased(self, v: Tensor) -> Tensor:
         if self.ridge.bias is None:
             return v
-        return v + per_channel("bias", self.ridge.bias[None].to(v), v, v.shape[1])
+        return v + per_channel("bias", self.ridge.bias[None].to(v), v, v.shape[1], self._copies(v))
 
     def _scale_of(self, v: Tensor) -> Tensor | float:
         """The scale, in a shape that multiplies what psi sees."""
         if self.scale is None:
             return 1.0
-        return per_channel("scale", self.scale, v, v.shape[1] // self.ridge.group)
+        groups = v.shape[1] // self.ridge.group
+        return per_channel("scale", self.scale, v, groups, self._copies(v))
+
+    def _copies(self, v: Tensor) -> int:
+        """How many responses of a filter lie side by side as channels."""
+        return 1 if self.folded is None else v.shape[1] // self.folded.filters
 
     def _grouped(self, v: Tensor) -> Tensor:
         """(batch, groups, group, ...)."""
@@ -263,7 +268,8 @@ class _BoundRidge(BoundSimilarity):
                 f"{v.shape[1]} responses cannot be taken in groups of {self.ridge.group}.",
                 "Let `group` divide the number of filters.",
             )
-        return v.view(len(v), -1, self.ridge.group, *v.shape[2:])
+        groups = v.shape[1] // self.ridge.group
+        return v.view(len(v), groups, self.ridge.group, *v.shape[2:])
 
     def zeros(self) -> Tensor:
         return self.ridge.zeros(self.u)

@@ -62,6 +62,8 @@ class Conv2d(WeightedOperator):
         nn.init.normal_(weight, std=(inner * kernel[0] * kernel[1]) ** -0.5)
         super().__init__(weight, norm_bound, trained=True)
         self._set_geometry(stride, padding, padding_mode, groups, image_size)
+        if zero_sum:
+            require_several_taps(kernel)
         self.zero_sum = zero_sum
         scale_to_norm(self)
 
@@ -256,6 +258,15 @@ def _unwrap(image: Tensor, padding: Pair) -> Tensor:
             inner.narrow(axis, 0, p).add_(image.narrow(axis, n + p, p))
             image = inner
     return image
+
+
+def require_several_taps(kernel: Pair) -> None:
+    """Refuse kernels of one number that are to sum to 0."""
+    if kernel == (1, 1):
+        raise OptionError(
+            "A kernel of one number that sums to 0 is 0.",
+            "Give a larger kernel_size, or leave zero_sum out.",
+        )
 
 
 def _pair(name: str, value: int | Pair, *, least: int) -> Pair:

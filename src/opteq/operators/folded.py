@@ -36,6 +36,7 @@ class Folded(LinearOperator):
     def __init__(self, convolution: Conv2d, weight: Tensor) -> None:
         super().__init__()
         self.convolution = convolution
+        self.filters = convolution.raw.shape[0]
         self.register_buffer("weight", weight)
         self.padding = -_first_block(convolution.kernel_size[0])
 

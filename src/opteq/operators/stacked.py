@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from opteq.errors import OptionError
-from opteq.operators.convolution import Conv2d
+from opteq.operators.convolution import Conv2d, require_several_taps
 from opteq.operators.weighted import scale_to_norm
 from opteq.options import strict_options, whole
 
@@ -46,6 +46,8 @@ class StackedConv2d(Conv2d):
         whole("kernel_size", kernel_size, least=1)
         if kernel_size % 2 == 0:
             raise OptionError(f"kernel_size={kernel_size} has no middle.", "Give an odd one.")
+        if zero_sum:
+            require_several_taps((kernel_size, kernel_size))
         super().__init__(channels[-2], channels[-1], kernel_size, norm_bound=None)
         side = 1 + (len(channels) - 1) * (kernel_size - 1)
         self.kernel_size, self.padding = (side, side), (side // 2, side // 2)

@@ -124,7 +124,9 @@ class WeightedOperator(LinearOperator):
             return self.raw, self._limit
         direction = self.direction(self.raw)
         if self.gain is not None:
-            return direction * (self.gain / _lengths(direction, self.gain)), None
+            lengths = _lengths(direction, self.gain)
+            least = torch.finfo(lengths.dtype).tiny  # what has no length stays without one
+            return direction * (self.gain / lengths.clamp(min=least)), None
         if self.norm_bound is None:
             return direction, None
         with full_precision(self.raw):

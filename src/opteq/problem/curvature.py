@@ -48,7 +48,9 @@ class Curvature(NamedTuple):
         convexity is known."""
         m, L = self.convexity, self.smoothness
         if not isinstance(m, Tensor) and not isinstance(L, Tensor):
-            return (2 / (L + m), (L - m) / (L + m)) if m > 0 else (1 / L, 1.0)
+            if m > 0:
+                return 2 / (L + m), (L - m) / (L + m)
+            return 1 / L if L else 1.0, 1.0
         m, L = torch.broadcast_tensors(torch.as_tensor(m), torch.as_tensor(L))
         step = torch.where(m > 0, 2 / (L + m), 1 / L)
         return step, torch.where(m > 0, (L - m) / (L + m), 1.0)

@@ -172,6 +172,9 @@ class Similarity(nn.Module):
     def __neg__(self) -> Similarity:
         return self * -1.0
 
+    def __sub__(self, other: Similarity) -> Similarity:
+        return self + -other if isinstance(other, Similarity) else NotImplemented
+
     def __radd__(self, other: object) -> Similarity:
         # sum() starts at 0.
         return self if isinstance(other, int) and other == 0 else NotImplemented

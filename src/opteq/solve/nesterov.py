@@ -48,7 +48,9 @@ class Nesterov(Solver):
         if self.step is not None:
             return self.step
         bound.certain_step()  # refuses a problem whose curvature is not known
-        return 1 / bound.curvature().smoothness
+        smoothness = bound.curvature().smoothness
+        # Where nothing bends, any step will do.
+        return 1.0 if isinstance(smoothness, float) and smoothness == 0 else 1 / smoothness
 
     def certified(self, curvature: Curvature) -> bool:
         short = self.step is None or self.step * largest(curvature.smoothness) <= 1
