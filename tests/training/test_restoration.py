@@ -1,6 +1,7 @@
 """Training to a target: a restorer from data to report, resumed, compared, certified, used."""
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ from typer.testing import CliRunner
 
 import opteq
 from opteq.cli.app import app
+from opteq.data import load_data
 from opteq.errors import OptionError, RecipeError
 from opteq.models.restorer import Restorer
+from opteq.training import budget
+from opteq.training.loop import Trainer
 from opteq.training.progress import epoch_line
 from opteq.training.recipe_files import load_recipe
 from opteq.training.tally import RestorationTally, psnr, ssim
@@ -92,6 +96,19 @@ def test_comparisons_are_by_psnr(home, tmp_path):
     assert "PSNR dB" in str(found)
     assert "2 of 3 test images" in str(found)
     assert ", 1 seed;" in str(found)
+
+
+def test_minutes_count_the_images_that_are_watched(home, monkeypatch):
+    """A test takes a second per image here, and training none."""
+    now = [0.0]
+
+    def tested(_, images):
+        now[0] += len(images)
+
+    monkeypatch.setattr(Trainer, "evaluate", tested)
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    recipe = load_recipe("denoise_bsd", changes=CHANGES)
+    assert budget._cost(recipe, load_data(recipe.data, home)) == (0, recipe.measure.watch)
 
 
 def test_what_has_no_use_for_restoration_is_refused(home, tmp_path):

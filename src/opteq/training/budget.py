@@ -141,10 +141,11 @@ def _cost(recipe: Recipe, data: Data) -> tuple[float, float]:
             before = now
             if now - begun > _TRIAL and len(times) > 2:
                 break
-        few = limited(data.test, min(len(data.test), 2 * trainer.batch_size))
+        tested = limited(data.test, trainer.task.watch)
+        few = limited(tested, min(len(tested), 2 * trainer.batch_size))
         begun = time.monotonic()
         trainer.evaluate(few)
-        test = (time.monotonic() - begun) / len(few) * len(data.test)
+        test = (time.monotonic() - begun) / len(few) * len(tested)
     # The first steps of a process are slower than those to come.
     step = statistics.mean(times[len(times) // 3 :])
     return step * trainer.steps_per_epoch, test
