@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def forget(cls: type, base: type, *, changed: tuple[str, ...], shortcuts: tuple[str, ...]) -> None:
-    """If a class redefines one of `changed`, the shortcuts that it does not redefine too become
-    those of `base` again, which assume nothing. For `__init_subclass__`.
+    """Where one of `changed` comes from a newer class than a shortcut does, a mixin included, the
+    shortcut becomes that of `base` again, which assumes nothing. For `__init_subclass__`.
 
     >>> class Shape:
     ...     def __init_subclass__(cls):
@@ -18,9 +18,13 @@ def forget(cls: type, base: type, *, changed: tuple[str, ...], shortcuts: tuple[
     >>> Square.area_is_known, Blob.area_is_known
     (True, False)
     """
-    own = vars(cls)
-    if not any(name in own for name in changed):
-        return
+    newest = min(age(cls, name) for name in changed)
     for name in shortcuts:
-        if name not in own:
+        if age(cls, name) > newest:
             setattr(cls, name, vars(base)[name])
+
+
+def age(cls: type, name: str) -> int:
+    """How far up the class hierarchy an attribute is defined; its length if nowhere."""
+    lineage = cls.__mro__
+    return next((i for i, one in enumerate(lineage) if name in vars(one)), len(lineage))

@@ -9,7 +9,7 @@ from narrow import known, tensor
 from opteq.gradient import Implicit, OneStep, Phantom, Unrolled
 from opteq.kernels import Gaussian, Linear
 from opteq.operators import Dense
-from opteq.penalties import NonNegative, Shrinkage, Softplus, Tanh
+from opteq.penalties import Box, NonNegative, Shrinkage, Softplus, Tanh
 from opteq.problem import Penalty, Problem
 from opteq.solve import Anderson, Broyden, ForwardBackward, Picard
 
@@ -215,3 +215,25 @@ def test_numbers_that_act_where_the_prox_is_flat_have_their_gradient():
     (found,) = torch.autograd.grad(layer(u)[0, 1], penalty.high)
     # z_2 = 0.49 (h + z_2) + u_2
     torch.testing.assert_close(found, torch.tensor(0.49 / 0.51, dtype=torch.float64))
+
+
+class LearnedBox(Box):
+    def __init__(self):
+        super().__init__(-0.3, 0.3)
+        self.low, self.high = (
+            torch.nn.Parameter(torch.tensor(end, dtype=torch.float64)) for end in (-0.3, 0.3)
+        )
+
+
+def test_bounds_that_are_learned_have_their_gradient():
+    torch.manual_seed(0)
+    penalty = LearnedBox()
+    W = Dense(6, 6, norm_bound=0.9).double()
+    layer = opteq.Equilibrium(Problem(penalty, Linear(W)), solver=SOLVER)
+    u = 2 * torch.randn(3, 6, dtype=torch.float64)
+
+    def run(high):
+        return torch.func.functional_call(layer, {"map.problem.penalty.high": high}, (u,))
+
+    high = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(run, high)

@@ -22,6 +22,7 @@ from opteq.penalties import (
 )
 from opteq.penalties.dilogarithm import dilogarithm
 from opteq.problem import Problem, law_checks
+from opteq.problem.penalty import Step
 from opteq.solve import Anderson
 
 POINTS = torch.linspace(-6, 6, 241, dtype=torch.float64)
@@ -174,12 +175,26 @@ class Sparse(Free):
         return v.sign() * (v.abs() - step / 10).relu()
 
 
+class HalfCap:
+    """A mixin."""
+
+    def value(self, z):
+        return torch.where((z >= 0) & (z <= 0.5), 0.0, torch.inf).to(z)
+
+    def prox(self, v: torch.Tensor, step: Step = 1.0) -> torch.Tensor:
+        return v.clamp(0, 0.5)
+
+
+class Mixed(HalfCap, NonNegative):
+    pass
+
+
 class Softened(Tanh):
     def activation(self, y):
         return torch.tanh(y) / 2
 
 
-@pytest.mark.parametrize("make", [Capped, Sparse, Softened])
+@pytest.mark.parametrize("make", [Capped, Mixed, Sparse, Softened])
 def test_a_subclass_inherits_no_shortcut_of_another_prox(make):
     penalty = make()
     torch.testing.assert_close(penalty.prox_(POINTS.clone()), penalty.prox(POINTS))

@@ -11,7 +11,7 @@ from narrow import tensor
 from opteq.errors import IllPosedError, OptionError, ShapeError
 from opteq.kernels import Gaussian, Linear, Sigmoid
 from opteq.operators import Conv2d, Dense
-from opteq.penalties import Free, LeakyReLU, NonNegative, Shrinkage
+from opteq.penalties import Free, LeakyReLU, NonNegative, Shrinkage, Tanh
 from opteq.problem import Problem
 from opteq.solve import Anderson, ForwardBackward, Picard, Status, solve
 
@@ -158,3 +158,21 @@ def test_growth_is_not_taken_for_convergence(solver):
     solution = layer.solve(torch.rand(20, 3) + 0.1)
     assert not bool(solution.converged.any())
     assert Status.DIVERGED in solution.status
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6])
+def test_a_state_that_leaves_zero_slowly_has_converged(size):
+    """Its first gap is tiny, and its last one small beside those on the way."""
+    W = Dense.from_weight(2**0.5 * torch.eye(3))
+    layer = opteq.Equilibrium(
+        Problem(Tanh(), Linear(W)), solver=Picard(max_steps=200), allow_uncertified=True
+    )
+    solution = layer.solve(torch.full((1, 3), size))
+    assert solution.status == [Status.CONVERGED]
+    assert 0.9 < float(tensor(solution.state).detach().min()) < 1
+
+
+def test_contractions_have_converged_within_any_tolerance():
+    W = Dense.from_weight(0.9999**0.5 * torch.eye(3))
+    layer = opteq.Equilibrium(Problem(NonNegative(), Linear(W)), solver=Anderson(tol=1e-2))
+    assert layer.solve(torch.ones(1, 3)).status == [Status.CONVERGED]

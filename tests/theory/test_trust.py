@@ -775,6 +775,20 @@ class Waving(Similarity):
         return Curvature(-self.says, self.says)
 
 
+class Bowl(Similarity):
+    """c |z|^2 / 2 + <u, z>: all eigenvalues of the Hessian are c."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.c = c
+
+    def value(self, z, u):
+        return self.c * z.square().sum(1) / 2 + (u * z).sum(1)
+
+    def curvature(self):
+        return Curvature(self.c, self.c)
+
+
 def test_what_a_class_states_is_said_to_be_stated_and_can_be_tried():
     found = certificate(opteq.Equilibrium(Problem(NonNegative(), Waving())))
     assert found.unique
@@ -785,5 +799,8 @@ def test_what_a_class_states_is_said_to_be_stated_and_can_be_tried():
     check_similarity(Waving(), z, u)
     with pytest.raises(LawError, match="eigenvalue of the Hessian"):
         check_similarity(Waving(0.2), z, u)
+    for curvature in (-1.0, 0.0, 0.3, 1e3):
+        check_similarity(Bowl(curvature), z, u)
+        check_similarity(Bowl(curvature), z[:, :1], u[:, :1])
     plain = certificate(opteq.Equilibrium(Problem(NonNegative(), Linear(Dense(4, 4)))))
     assert not any("STATED" in one.condition for one in plain.claims)

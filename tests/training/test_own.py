@@ -271,8 +271,20 @@ def test_operators_that_break_their_law_are_refused(width):
         layer = opteq.Equilibrium(Problem(NonNegative(), similarity))
         return nn.Sequential(nn.Flatten(), nn.Linear(64, width), layer, nn.Linear(width, classes))
 
+    class Casting(nn.Module):
+        """Computes in single precision, whatever it is given."""
+
+        def __init__(self):
+            super().__init__()
+            self.operator = Scaled()
+            self.numbers = [torch.ones(64)]
+
+        def forward(self, z):
+            return self.operator(z.float() * self.numbers[0]) + self.operator.adjoint(z.float())
+
     x = torch.rand(1, 1, 8, 8)
     check_terms(build(10), x)
+    check_terms(nn.Sequential(nn.Flatten(), nn.Linear(64, 64), Casting(), nn.Linear(64, 10)), x)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scaled, "back", 0.4)
         with pytest.raises(LawError, match="<Wz, r> and <z, W'r> differ"):

@@ -13,8 +13,7 @@ from opteq.inheritance import forget
 
 Step = float | Tensor
 # What maps use in place of the prox, where a class says that they may.
-_SHORTCUTS = ("binary_slope", "vanishes", "fixed_where_flat", "domain", "prox_", "slope")
-_SHORTCUTS += ("slope_from_image",)
+_SHORTCUTS = ("binary_slope", "vanishes", "domain", "prox_", "slope", "slope_from_image")
 
 
 class Penalty(nn.Module, ABC):
@@ -38,6 +37,8 @@ class Penalty(nn.Module, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         forget(cls, Penalty, changed=("prox", "activation"), shortcuts=_SHORTCUTS)
+        if "fixed_where_flat" not in vars(cls):  # said of this class, or of none
+            cls.fixed_where_flat = False
 
     @abstractmethod
     def value(self, z: Tensor) -> Tensor:

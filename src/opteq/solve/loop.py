@@ -12,6 +12,7 @@ from torch import Tensor
 from opteq.equilibrium.base import BoundMap
 from opteq.equilibrium.dependencies import in_full_precision
 from opteq.errors import OptionError
+from opteq.problem.curvature import largest
 from opteq.solve.anderson import Anderson
 from opteq.solve.compiled import CompiledSteps
 from opteq.solve.layout import FlatMap, LastEvaluation, Layout
@@ -72,7 +73,7 @@ def solve(
         if steps is not None and not trace and isinstance(T, BoundMap):
             found = steps.solve(T, layout.pack(z0), layout, solver)
         if found is not None:
-            solution = _assemble([found[0]], layout, found[1], None)
+            solution = _assemble([found[0]], T, layout, found[1], None)
         else:
             solution = _run(T, z0, layout, solver, trace, last)
         _verify(solution, T, layout, solver)
@@ -173,7 +174,7 @@ class Observer:
 
     def solution(self, map: Callable[[Any], Any]) -> Solution:
         """The outcome of the iterations seen."""
-        found = _assemble([self.progress], self.layout, self.taken, self.recorder)
+        found = _assemble([self.progress], map, self.layout, self.taken, self.recorder)
         _verify(found, map, self.layout, self.solver)
         return found
 
@@ -232,7 +233,7 @@ def _run(
         # The answer must not lie in memory that the next solve writes to.
         progress.best = progress.best.clone()
         method.close()
-    return _assemble([*retired, progress], layout, taken, recorder)
+    return _assemble([*retired, progress], T, layout, taken, recorder)
 
 
 def _steps_left(worst: float, before: float, tol: float) -> float:
@@ -243,7 +244,11 @@ def _steps_left(worst: float, before: float, tol: float) -> float:
 
 
 def _assemble(
-    parts: list[SampleProgress], layout: Layout, taken: int, recorder: _Recorder | None
+    parts: list[SampleProgress],
+    map: Callable[[Any], Any],
+    layout: Layout,
+    taken: int,
+    recorder: _Recorder | None,
 ) -> Solution:
     progress = SampleProgress.joined(parts)
     if taken and progress.have_all_converged():
@@ -252,14 +257,14 @@ def _assemble(
         codes = progress.codes(taken, layout.precision)
     else:
         codes = torch.full_like(progress.steps, code(Status.NOT_RUN))
-    converged = progress.converged
     if taken > 1:
         grew = progress.only_grew(layout.precision)
-        converged = converged & ~grew
-        codes = torch.where(grew, code(Status.DIVERGED), codes)
+        if bool(grew.any()) and largest(FlatMap(map, layout).contraction()) >= 1:
+            progress.converged = progress.converged & ~grew
+            codes = torch.where(grew, code(Status.DIVERGED), codes)
     return Solution(
         state=layout.unpack(progress.best),
-        converged=converged,
+        converged=progress.converged,
         steps=progress.steps,
         residual=progress.residual,
         codes=codes,

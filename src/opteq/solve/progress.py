@@ -56,6 +56,7 @@ _CHANGING = (
     "first_gap",
     "first_residual",
     "last_gap",
+    "largest_gap",
     "steps",
     "converged",
     "broken",
@@ -81,6 +82,7 @@ class SampleProgress:
     first_gap: Tensor
     first_residual: Tensor
     last_gap: Tensor
+    largest_gap: Tensor
     steps: Tensor
     converged: Tensor
     broken: Tensor
@@ -104,6 +106,7 @@ class SampleProgress:
             first_gap=unknown,
             first_residual=unknown,
             last_gap=unknown,
+            largest_gap=torch.zeros_like(unknown),
             steps=zero,
             converged=no,
             broken=no,
@@ -170,7 +173,7 @@ class SampleProgress:
             if step == 1:
                 self.first_gap, self.first_residual = size, residual
             self.best_step = self.steps = torch.full_like(self.steps, int(step))
-            self.last_gap = size
+            self.last_gap, self.largest_gap = size, torch.maximum(self.largest_gap, size)
             if ends[0] > solver.tol and not solver.atol:
                 return
             self.converged = _within(size, residual, solver)
@@ -192,6 +195,7 @@ class SampleProgress:
         self.first_gap = torch.where(self.steps == 0, size, self.first_gap)
         self.first_residual = torch.where(self.steps == 0, residual, self.first_residual)
         self.last_gap = torch.where(working, size, self.last_gap)
+        self.largest_gap = torch.maximum(self.largest_gap, self.last_gap)
         self.steps = torch.where(working, step, self.steps)
         self.converged = self.converged | (working & finite & within)
         self.broken = self.broken | (working & ~finite)
@@ -205,11 +209,12 @@ class SampleProgress:
     def only_grew(self, eps: float) -> Tensor:
         """Which samples seem to have converged because they grew: where T has no fixed point its
         gap stays, and is a small part of a state that is large enough, or lost in its rounding
-        error `eps`."""
-        reach = self.best.abs().amax(1)
+        error `eps`. Of maps that are known to contract this says nothing."""
+        unit = self.best.abs().amax(1).clamp(min=torch.finfo(self.best.dtype).tiny)
+        reach = unit * torch.linalg.vector_norm(self.best / unit[:, None], dim=1)
         gap = torch.maximum(self.last_gap, eps * reach)
         grown = reach * self.first_residual > _GROWN * self.first_gap
-        return self.converged & (gap >= self.first_gap / 2) & grown
+        return self.converged & (gap >= self.largest_gap / 2) & grown
 
     def codes(self, taken: int, eps: float) -> Tensor:
         """The status of each sample after `taken` steps of a map with rounding error `eps`."""

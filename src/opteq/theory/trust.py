@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from opteq.equilibrium.base import EquilibriumMap
 from opteq.equilibrium.branches import Branch
 from opteq.equilibrium.unit import Affine, Unit
+from opteq.inheritance import age
 from opteq.kernels import GammaRule
 from opteq.layer import Equilibrium
 from opteq.operators import LinearOperator
@@ -67,8 +68,8 @@ def unaltered(module: nn.Module, *kinds: type) -> bool:
 
 def brings(thing: object, bound: str, behaviour: str) -> bool:
     """Whether a class of `thing` has a method `bound` written for its `behaviour`."""
-    own = _age(thing, bound)
-    return own < len(type(thing).__mro__) and own <= _age(thing, behaviour)
+    own = age(type(thing), bound)
+    return own < len(type(thing).__mro__) and own <= age(type(thing), behaviour)
 
 
 def refuted(map: EquilibriumMap) -> str | None:
@@ -191,7 +192,7 @@ def _inherited(module: nn.Module) -> str | None:
     for kind, bounds, wanted in _BOUNDS:
         if isinstance(module, kind):
             # The bound knows nothing about methods defined below it, outside this library.
-            newest = min(_age(module, bound) for bound in bounds)
+            newest = min(age(type(module), bound) for bound in bounds)
             for cls in type(module).__mro__[:newest]:
                 changed = [n for n, v in vars(cls).items() if _does(v) and n not in _HARMLESS]
                 if changed and not cls.__module__.startswith("opteq."):
@@ -201,9 +202,3 @@ def _inherited(module: nn.Module) -> str | None:
 
 def _does(attribute: object) -> bool:
     return callable(attribute) or isinstance(attribute, (property, staticmethod, classmethod))
-
-
-def _age(thing: object, method: str) -> int:
-    """How far up the class hierarchy a method is defined."""
-    lineage = type(thing).__mro__
-    return next((i for i, cls in enumerate(lineage) if method in vars(cls)), len(lineage))
