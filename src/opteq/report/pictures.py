@@ -136,10 +136,10 @@ def _heat_maps(picture: HeatMaps) -> Any:
 
 
 def _tiles(picture: Tiles) -> Any:
-    columns = max(len(row) for row in picture.rows)
-    figure, axes = new_figure(
-        1.55 * columns, 1.75 * len(picture.rows) + 0.4, columns=columns, rows=len(picture.rows)
-    )
+    rows, columns = len(picture.rows), max(len(row) for row in picture.rows)
+    tallest = max(t.image.shape[0] / t.image.shape[1] for row in picture.rows for t in row)
+    height = (1.55 * tallest + 0.2) * rows + 0.4
+    figure, axes = new_figure(1.55 * columns, height, columns=columns, rows=rows)
     for axis in axes.flat:
         axis.axis("off")
     for row, line in zip(picture.rows, axes, strict=True):
