@@ -210,11 +210,15 @@ class SampleProgress:
         """Which samples seem to have converged because they grew: where T has no fixed point its
         gap stays, and is a small part of a state that is large enough, or lost in its rounding
         error `eps`. Of maps that are known to contract this says nothing."""
+        suspects = (self.last_gap >= self.largest_gap / 2) | (self.residual <= 2 * eps)
+        suspects = suspects & self.converged
+        if not bool(suspects.any()):
+            return suspects
         unit = self.best.abs().amax(1).clamp(min=torch.finfo(self.best.dtype).tiny)
         reach = unit * torch.linalg.vector_norm(self.best / unit[:, None], dim=1)
         gap = torch.maximum(self.last_gap, eps * reach)
         grown = reach * self.first_residual > _GROWN * self.first_gap
-        return self.converged & (gap >= self.largest_gap / 2) & grown
+        return suspects & (gap >= self.largest_gap / 2) & grown
 
     def codes(self, taken: int, eps: float) -> Tensor:
         """The status of each sample after `taken` steps of a map with rounding error `eps`."""
