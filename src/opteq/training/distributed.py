@@ -54,14 +54,14 @@ class Agreement:
         return (counts > 0).tolist()
 
 
-class _Sum(torch.autograd.Function):
-    """The sum over processes; so is its derivative."""
+class _Rows(torch.autograd.Function):
+    """One row from each process; the derivative sums what all of them make of this one's."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
-        total = x.clone()
-        distributed.all_reduce(total)
-        return total
+        rows = [torch.empty_like(x) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(rows, x.contiguous())
+        return torch.stack(rows)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -69,12 +69,14 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return total_over_processes(gradients[0])
+        (gradient,) = gradients
+        every = from_each_process(gradient.flatten()).view(-1, *gradient.shape)
+        return every[:, distributed.get_rank()].sum(0)
 
 
-def total_over_processes(x: Tensor) -> Tensor:
-    """The sum of what each process has, with its derivative."""
-    return cast(Tensor, _Sum.apply(x))
+def from_each_process(x: Tensor) -> Tensor:
+    """(processes, ...): what each process has, with its derivative."""
+    return cast(Tensor, _Rows.apply(x))
 
 
 class SharedBatchNorm2d(nn.BatchNorm2d):
@@ -86,12 +88,16 @@ class SharedBatchNorm2d(nn.BatchNorm2d):
             return super().forward(input)
         # In half precision the sums would lose the statistics.
         x = input.to(torch.promote_types(input.dtype, torch.float32))
-        count = torch.tensor([float(x.numel() / x.shape[1])], device=x.device)
-        distributed.all_reduce(count)
-        total = total_over_processes(x.sum((0, 2, 3)))
-        mean = (total / count).to(x.dtype)
+        own = x.numel() // x.shape[1]
+        mean = x.sum((0, 2, 3)) / max(1, own)
+        squares = (x - mean[:, None, None]).square().sum((0, 2, 3))
+        # One message for all: on CPUs each takes as long as a layer.
+        rows = from_each_process(torch.cat([x.new_tensor([float(own)]), mean, squares]))
+        counts, (means, squares) = rows[:, :1], rows[:, 1:].chunk(2, 1)
+        count = counts.sum()
+        mean = (counts * means).sum(0) / count
+        variance = (squares + counts * (means - mean).square()).sum(0) / count
         centred = x - mean[:, None, None]
-        variance = (total_over_processes(centred.square().sum((0, 2, 3))) / count).to(x.dtype)
         if self.track_running_stats and self.running_mean is not None:
             assert self.running_var is not None
             assert self.num_batches_tracked is not None
