@@ -613,3 +613,22 @@ def test_class_folders_that_cannot_be_split_are_refused(tmp_path):
         root = class_folders(tmp_path / words.replace(" ", ""), counts)
         with pytest.raises(DataError, match=words):
             load_image_folder(root, size=4)
+
+
+def test_two_processes_may_unpack_the_same(tmp_path, monkeypatch):
+    """The slower one finds what the faster one has unpacked."""
+    packed, target = tmp_path / "a.gz", tmp_path / "a"
+    packed.write_bytes(gzip.compress(b"content"))
+    faster = True
+
+    def taken(self, to):
+        if faster:
+            to.write_bytes(b"content")
+        raise OSError("not empty")
+
+    monkeypatch.setattr("pathlib.Path.rename", taken)
+    assert download.unpack(packed, target) == target
+    target.unlink()
+    faster = False
+    with pytest.raises(OSError, match="not empty"):
+        download.unpack(packed, target)

@@ -29,7 +29,7 @@ from opteq.operators import (
 )
 from opteq.penalties import Activation, LeakyReLU, NonNegative, Shrinkage, Tanh
 from opteq.potentials import Huber
-from opteq.potentials.potential import Pure
+from opteq.potentials.potential import Bends, Pure
 from opteq.problem import (
     Curvature,
     HeritageDiversity,
@@ -748,6 +748,9 @@ def test_branches_are_promised_steps_in_the_norm_that_solves_stop_by():
 
 class Disguised(Huber):
     """Solves call another slope than the one that its bounds are of."""
+
+    def bends(self):
+        return Bends(0.0, 1.0)
 
     def pure(self):
         return Pure(lambda t: 5 * t, lambda t: 5 * torch.ones_like(t))

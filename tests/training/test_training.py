@@ -28,11 +28,12 @@ from opteq.operators import WeightedOperator
 from opteq.report.run_page import write_report
 from opteq.theory import certificate
 from opteq.training.checkpoint import load_checkpoint, save_checkpoint
-from opteq.training.distributed import load_together
+from opteq.training.distributed import Agreement, load_together
 from opteq.training.folder import RunFolder, latest_run, locked, make_run_folder
 from opteq.training.loop import Trainer
 from opteq.training.progress import Progress
 from opteq.training.recipe_files import load_recipe
+from opteq.training.saving import Saver
 from opteq.training.session import Machines, train
 
 ROOT = Path(__file__).parents[2]
@@ -307,11 +308,26 @@ def test_two_processes_train_in_mixed_precision(tmp_path):
     assert record["train"]["unconverged"] <= 0.05
 
 
+def test_checkpoints_are_made_by_the_clock(tmp_path, monkeypatch):
+    made = []
+    save = Saver.save
+
+    def counted(self, state, **kind):
+        made.append(state.step)
+        save(self, state, **kind)
+
+    monkeypatch.setattr(Saver, "save", counted)
+    monkeypatch.setattr("opteq.training.loop.Clock.rings", lambda self: True)
+    run(tmp_path, *ONE_EPOCH)
+    assert {1, 2, 3} <= set(made)  # four steps; the last is that of the epoch
+
+
 def _load_together(fabric, folders, queue):
     """Only the first process may look into folders."""
     if not fabric.is_global_zero:
         os.walk = None  # pyright: ignore[reportAttributeAccessIssue]
-    found = []
+    first, second = fabric.global_rank == 0, fabric.global_rank == 1
+    found: list[object] = [Agreement(fabric).any(first, second, False)]
     for folder in folders:
         try:
             data = load_together(lambda folder=folder: load_image_folder(folder, size=8), fabric)
@@ -322,7 +338,7 @@ def _load_together(fabric, folders, queue):
     torch.distributed.destroy_process_group()
 
 
-def test_folders_are_listed_by_one_process_for_all(tmp_path):
+def test_processes_agree_and_folders_are_listed_by_one_for_all(tmp_path):
     for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/3.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -330,8 +346,9 @@ def test_folders_are_listed_by_one_process_for_all(tmp_path):
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp_spawn")
     folders = [tmp_path / "nowhere", tmp_path]
     fabric.launch(_load_together, folders, queue)  # pyright: ignore[reportArgumentType]
-    (refused, paths), other = queue.get(), queue.get()
-    assert other == [refused, paths]
+    (agreed, refused, paths), other = queue.get(), queue.get()
+    assert other == [agreed, refused, paths]
+    assert agreed == [True, True, False]
     assert "There is no folder" in refused
     assert [Path(path).parent.name for path in paths] == ["cat", "dog"]
 
