@@ -50,8 +50,6 @@ class Paths(Sequence[Path]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Paths) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def take(self, index: Sequence[int] | Tensor) -> Paths:
         """Some of the paths, in this order, in the same block."""
         index = torch.as_tensor(index, dtype=torch.long)

@@ -94,7 +94,8 @@ def differentiable_convolution_norm(kernel: Tensor, geometry: ConvolutionGeometr
     """One cheap upper bound, differentiable in the kernel.
 
     The maximum over angles is searched without a graph; the singular value at the angle that
-    attains it is then computed again with one.
+    attains it is then computed again with one. It has second derivatives where no other singular
+    value at that angle is as large.
     """
     kernel = _double(kernel)
     grids = [] if geometry.image_size is None else _torus_grids(kernel, geometry, twists=(0.5,))

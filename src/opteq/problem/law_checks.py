@@ -148,9 +148,12 @@ def _check_curvature(bound: BoundSimilarity, product: Product, v: Tensor) -> Non
             quotient = torch.where(left, found, quotient)
             slack = 1e-6 * (1 + float(quotient.abs().max()))
             least, most = float(quotient.min()), float(quotient.max())
-            where = "curvature, or the norms it rests on"
-            _require(most, high + slack, "An eigenvalue of the Hessian is at least", where)
-            _require(-least, -low + slack, "An eigenvalue of the Hessian is at most minus", where)
+            if not low - slack <= least <= most <= high + slack:
+                raise LawError(
+                    f"The Hessian bends from {least:.6g} to {most:.6g} at least, and curvature "
+                    f"says from {low:.6g} to {high:.6g}.",
+                    "Check curvature, or the norms it rests on.",
+                )
             w = image - shift * w
         shift = quotient
 

@@ -209,7 +209,7 @@ class SampleProgress:
     def only_grew(self, eps: float) -> Tensor:
         """Which samples seem to have converged because they grew: where T has no fixed point its
         gap stays, and is a small part of a state that is large enough, or lost in its rounding
-        error `eps`. Of maps that are known to contract this says nothing."""
+        error `eps`. It proves nothing against a map that is known to contract."""
         suspects = (self.last_gap >= self.largest_gap / 2) | (self.residual <= 2 * eps)
         suspects = suspects & self.converged
         if not bool(suspects.any()):
